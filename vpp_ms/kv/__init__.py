@@ -1,0 +1,1 @@
+"""KV cache: block accounting (pure) and the stores that hold a stage's tensors."""
