@@ -25,7 +25,8 @@ class Segment:
 class MicroBatch:
     """What crosses the pipeline at once. All that a rank needs to know travels in it.
 
-    `index` counts injections from 0: within one stage micro-batches run in this order.
+    `index` counts injections from 0: within one stage micro-batches run in this order. One
+    without segments is the drain mark behind the last real micro-batch of a run.
     `priority[s]`: among ready actions of a rank the greatest runs first; set by a policy.
     """
 
