@@ -97,7 +97,7 @@ class RunConfig(Section):
     seed: int = 0
     run_mode: Literal["predict"] = "predict"
     output_dir: Path = Path("output")
-    pretrained_model_dir: Path
+    pretrained_model_dir: Path = Field(description="a Hugging Face model directory")
     context: ContextConfig = ContextConfig()
     parallel_config: ParallelConfig = ParallelConfig()
     model: ModelConfig = ModelConfig()
