@@ -20,5 +20,8 @@ class StageCompute(Protocol):
 
     def run(self, micro_batch: MicroBatch, payload: Any) -> Any | None: ...
 
+    def example_payload(self, num_tokens: int) -> Any:
+        """A payload of `num_tokens` tokens of the right kind, to time or compile with."""
+
     def warm_up(self) -> None:
         """Compile and touch all that the first real call would pay for."""

@@ -1,0 +1,176 @@
+"""`Engine`: rank 0's view of a run. Admit, feed, step, commit, until every request is done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vpp_ms.engine.batcher import cut_prompt, decode_segment, pack
+from vpp_ms.engine.prompts import Prompt
+from vpp_ms.engine.request import Request
+from vpp_ms.engine.sampler import Sampler
+from vpp_ms.errors import RequestError
+from vpp_ms.executor.rank import Executor
+from vpp_ms.executor.recorder import Recorder
+from vpp_ms.kv.blocks import BlockPool
+from vpp_ms.plan.cost import CostModel
+from vpp_ms.plan.plan import Plan
+from vpp_ms.schedule.actions import MicroBatch, Segment
+from vpp_ms.schedule.policy import append_priority, prioritize
+
+Report = Callable[[dict], None]
+
+
+class Engine:
+    """Drives the executor of rank 0 through one batch of prompts.
+
+    A request that cannot be served (too long for the KV pool, logits not finite) fails alone,
+    with `finish_reason` "error"; the others go on.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        cost: CostModel,
+        pool: BlockPool,
+        executor: Executor,
+        recorder: Recorder,
+        sampler: Sampler,
+        eos_token_ids: frozenset[int],
+        report: Report,
+    ) -> None:
+        self._plan, self._cost, self._pool = plan, cost, pool
+        self._executor, self._recorder, self._report = executor, recorder, report
+        self._sampler, self._eos = sampler, eos_token_ids
+        self._window = plan.make_window()
+        self._requests: list[Request] = []
+        self._waiting: deque[Request] = deque()
+        self._pending: deque[MicroBatch] = deque()
+        self._decodable: list[Request] = []
+        self._num_injected = 0
+        self.prefill: list[MicroBatch] = []
+
+    def run(self, prompts: Sequence[Prompt]) -> list[Request]:
+        """Serve all prompts; returns them in order, each finished."""
+        self._requests = [Request(slot, prompt) for slot, prompt in enumerate(prompts)]
+        self._waiting.extend(self._requests)
+        while not all(request.finished for request in self._requests):
+            self._feed()
+            self._executor.step(timeout_s=1.0)
+            while self._executor.outputs:
+                self._take_output(*self._executor.outputs.popleft())
+        self._drain()
+        return self._requests
+
+    def _feed(self) -> None:
+        """Inject what the window admits: decode tokens first, then prompts in order."""
+        if self._waiting:
+            self._admit()
+        while self._decodable and self._inject(self._decode_micro_batch()):
+            self._decodable = []
+        while self._pending and self._inject(self._pending[0]):
+            self._pending.popleft()
+
+    def _admit(self) -> None:
+        """Give KV blocks to waiting requests, first come first served, and plan their chunks."""
+        admitted: list[Segment] = []
+        while self._waiting:
+            request = self._waiting[0]
+            try:
+                blocks = self._pool.allocate(request.slot, request.total_tokens)
+            except RequestError as error:
+                self._waiting.popleft().fail(str(error))
+                continue
+            if blocks is None:
+                break
+            self._waiting.popleft()
+            request.blocks = blocks
+            segments = cut_prompt(
+                request.slot,
+                request.prompt_tokens,
+                blocks,
+                self._plan.block_size,
+                self._plan.chunking,
+            )
+            request.chunks = tuple(segment.length for segment in segments)
+            admitted += segments
+        if admitted:
+            groups = [micro_batch.segments for micro_batch in self._pending]
+            groups += pack(admitted, self._plan.chunking.chunk_tokens)
+            costs = [self._cost.stage_times_s(self._plan, group) for group in groups]
+            self._pending = deque(
+                prioritize(self._plan.placement, groups, costs, self._plan.order)
+            )
+
+    def _decode_micro_batch(self) -> MicroBatch:
+        segments = tuple(
+            decode_segment(r.slot, r.num_computed, r.blocks, self._plan.block_size)
+            for r in self._decodable
+        )
+        costs = self._cost.stage_times_s(self._plan, segments)
+        return MicroBatch(0, segments, append_priority(self._plan.placement, costs))
+
+    def _inject(self, micro_batch: MicroBatch) -> bool:
+        cost_s = sum(self._cost.stage_times_s(self._plan, micro_batch.segments))
+        if not self._window.admits(cost_s):
+            return False
+        micro_batch = replace(micro_batch, index=self._num_injected)
+        self._window.enter(micro_batch.index, cost_s)
+        self._num_injected += 1
+        if not self._is_decode(micro_batch):
+            self.prefill.append(micro_batch)
+        self._executor.submit(micro_batch, self._token_ids(micro_batch))
+        return True
+
+    def _is_decode(self, micro_batch: MicroBatch) -> bool:
+        segment = micro_batch.segments[0]
+        return segment.start >= self._requests[segment.request].prompt_tokens
+
+    def _token_ids(self, micro_batch: MicroBatch) -> np.ndarray:
+        parts: list[Sequence[int]] = []
+        for segment in micro_batch.segments:
+            request = self._requests[segment.request]
+            if segment.start >= request.prompt_tokens:
+                parts.append(request.output_token_ids[-1:])
+            else:
+                parts.append(request.prompt.token_ids[segment.start : segment.start + segment.length])
+        return np.concatenate([np.asarray(part, np.int32) for part in parts])
+
+    def _take_output(self, micro_batch: MicroBatch, logits_RV: np.ndarray | None) -> None:
+        self._window.leave(micro_batch.index)
+        sampled = [segment for segment in micro_batch.segments if segment.sample]
+        for row, segment in enumerate(sampled):
+            assert logits_RV is not None
+            self._commit(self._requests[segment.request], np.asarray(logits_RV[row]))
+        if not self._is_decode(micro_batch):
+            self._report_progress(micro_batch)
+
+    def _commit(self, request: Request, logits_V: np.ndarray) -> None:
+        now_s = self._recorder.elapsed_s
+        if request.ttft_s is None:
+            request.prompt_logits_V = logits_V
+        if request.prompt.max_new_tokens == 0:
+            request.ttft_s, request.finish_reason = now_s, "length"
+        else:
+            try:
+                position = len(request.output_token_ids)
+                token = self._sampler.sample(logits_V, request.slot, position)
+                request.commit(token, self._eos, now_s)
+            except RequestError as error:
+                request.fail(str(error))
+        if request.finished:
+            self._pool.free(request.slot)
+        else:
+            self._decodable.append(request)
+
+    def _drain(self) -> None:
+        mark = MicroBatch(self._num_injected, (), (0.0,) * self._plan.placement.num_stages)
+        self._executor.submit(mark, None)
+        while not self._executor.outputs:
+            self._executor.step()
+        self._executor.outputs.clear()
+
+    def _report_progress(self, newest: MicroBatch) -> None: ...

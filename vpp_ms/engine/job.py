@@ -1,0 +1,127 @@
+"""A job: what every rank is told, made once by whoever starts it, and its life in `msrun`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.config.schema import RunConfig
+from vpp_ms.engine.launch import launch
+from vpp_ms.engine.prompts import Prompt, read_prompts
+from vpp_ms.errors import ConfigError, RankError
+from vpp_ms.model.registry import load_spec
+from vpp_ms.plan.plan import make_plan
+
+OnEvent = Callable[[dict], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """The prompts are served once per round under every variant's configuration.
+
+    A plain run has one variant and one round. Variants differ in `vpp` and `chunking` only: they
+    share ranks, weights and prompts.
+    """
+
+    spec: ModelSpec
+    prompts: tuple[Prompt, ...]
+    variants: dict[str, RunConfig]
+    rounds: int = 1
+
+    @property
+    def config(self) -> RunConfig:
+        """What all variants share: directories, prompts, launch."""
+        return next(iter(self.variants.values()))
+
+    @property
+    def prompt_lengths(self) -> tuple[int, ...]:
+        """Tokens per request: the prompt and all that may be generated behind it."""
+        return tuple(len(p.token_ids) + max(p.max_new_tokens - 1, 0) for p in self.prompts)
+
+    @property
+    def is_comparison(self) -> bool:
+        return len(self.variants) > 1 or self.rounds > 1
+
+
+_jobs: TypeAdapter[Job] = TypeAdapter(Job)
+
+
+def load_job(path: str | Path) -> Job:
+    return _jobs.validate_json(Path(path).read_bytes())
+
+
+def method_variants(config: RunConfig, methods: Sequence[str]) -> dict[str, RunConfig]:
+    """One variant per method. What a method decides is then its choice, not the file's."""
+    variants = {}
+    for method in methods:
+        vpp = config.vpp.model_dump() | {
+            "method": method,
+            "placement": None,
+            "virtual_stages": None,
+        }
+        chunking = config.chunking.model_dump() | {"method": None}
+        variants[method] = RunConfig.model_validate(
+            config.model_dump() | {"vpp": vpp, "chunking": chunking}
+        )
+    return variants
+
+
+def prepare_job(variants: Mapping[str, RunConfig], rounds: int = 1) -> Job:
+    """Read the model's configuration and the prompts; whatever a user can get wrong shows here.
+
+    Raises ConfigError, CheckpointError, RequestError or PlanError, before any rank starts.
+    """
+    config = next(iter(variants.values()))
+    spec = load_spec(config.pretrained_model_dir)
+    job = Job(spec, tuple(read_prompts(config, spec)), dict(variants), rounds)
+    for variant in variants.values():
+        make_plan(variant, spec, job.prompt_lengths)
+    return job
+
+
+def run_job(config: RunConfig, on_event: OnEvent) -> dict:
+    """One run on `pipeline_stage` ranks; returns what result.json holds."""
+    return _launch(prepare_job({config.vpp.method: config}), on_event)
+
+
+def compare_job(
+    variants: Mapping[str, RunConfig], rounds: int, on_event: OnEvent
+) -> dict:
+    """The variants in interleaved rounds inside one `msrun`; returns what compare.json holds."""
+    if rounds < 1:
+        raise ConfigError("--rounds", rounds, allowed=">= 1")
+    return _launch(prepare_job(variants, rounds), on_event)
+
+
+def _launch(job: Job, on_event: OnEvent) -> dict:
+    config = job.config
+    config.output_dir.mkdir(parents=True, exist_ok=True)
+    log_dir = config.launch.log_dir or config.output_dir / "log"
+    log_dir.mkdir(parents=True, exist_ok=True)
+    job_file = log_dir / "job.json"
+    job_file.write_bytes(_jobs.dump_json(job))
+    results: list[dict] = []
+
+    def watch(event: dict) -> None:
+        if event["kind"] == "result":
+            results.append(event["result"])
+        else:
+            on_event(event)
+
+    launch(
+        ["-m", "vpp_ms.engine.worker", "--job", str(job_file)],
+        num_ranks=config.parallel_config.pipeline_stage,
+        log_dir=log_dir,
+        master_addr=config.launch.master_addr,
+        master_port=config.launch.master_port,
+        pin_cores=config.launch.pin_cores,
+        timeout_s=config.launch.timeout_s,
+        on_event=watch,
+    )
+    if not results:
+        raise RankError("rank 0", "ended without a result", hint=f"see {log_dir}/worker_0.log")
+    return results[0]

@@ -1,0 +1,146 @@
+"""`Session`: one rank for the life of its process. Holds weights and channel, runs plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.engine import profile
+from vpp_ms.engine.engine import Engine
+from vpp_ms.engine.job import Job
+from vpp_ms.engine.measure import RankReport, Usage
+from vpp_ms.engine.request import Request
+from vpp_ms.engine.sampler import Sampler
+from vpp_ms.errors import PlanError
+from vpp_ms.executor.compute import StageCompute
+from vpp_ms.executor.rank import Executor
+from vpp_ms.executor.recorder import Recorder
+from vpp_ms.kv.blocks import BlockPool
+from vpp_ms.log import get_logger
+from vpp_ms.model.checkpoint import CheckpointReader
+from vpp_ms.plan.chunking import Latency, fit_latency
+from vpp_ms.plan.cost import CostModel
+from vpp_ms.plan.plan import Plan, StageSpec, make_plan
+from vpp_ms.schedule.actions import MicroBatch
+from vpp_ms.transport.channel import Channel
+from vpp_ms.transport.rendezvous import Member
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rank 0's account of one run."""
+
+    plan: Plan
+    requests: list[Request]
+    prefill: list[MicroBatch]
+    reports: list[RankReport]
+
+
+class Session:
+    """Collective: every rank calls the same methods in the same order with the same job."""
+
+    def __init__(self, job: Job, member: Member, channel: Channel) -> None:
+        self._job, self._member, self._channel = job, member, channel
+        self._rank = channel.rank
+        self._stages: dict[StageSpec, StageCompute] = {}
+        self._bank = None
+        self._recorder = Recorder(self._rank)
+
+    def plan(self, variant: str) -> Plan:
+        """The variant's plan, the same on all ranks, with its stages loaded and compiled.
+
+        Raises PlanError when the ranks do not agree on it.
+        """
+        config, spec = self._job.variants[variant], self._job.spec
+        plan = make_plan(config, spec, self._job.prompt_lengths)
+        if plan.needs_latency:
+            self._load(plan)
+            latency = self._profile(plan, variant)
+            plan = make_plan(config, spec, self._job.prompt_lengths, latency)
+        hashes = self._member.all_gather(f"plan/{variant}", plan.hash.encode())
+        if len(set(hashes)) > 1:
+            raise PlanError("plan", f"ranks disagree: {[h.decode() for h in hashes]}")
+        self._load(plan)
+        return plan
+
+    def run(self, plan: Plan, name: str) -> Run | None:
+        """Serve the job's prompts once under `plan`; rank 0 gets the account of it."""
+        stages = {s.index: self._stages[s] for s in plan.stages if s.rank == self._rank}
+        executor = Executor(plan.placement, stages, self._channel, self._recorder)
+        self._member.report({"kind": "phase", "rank": self._rank, "phase": "prefill"})
+        self._channel.barrier(f"start/{name}")
+        self._recorder.start()
+        usage = Usage.now(self._channel.meters)
+        engine = None
+        if self._rank == 0:
+            engine = self._make_engine(plan, executor)
+            requests = engine.run(self._job.prompts)
+        else:
+            while not executor.drained:
+                executor.step(timeout_s=1.0)
+        report = usage.report(self._rank, self._channel.meters, self._recorder.events)
+        gathered = self._member.all_gather(f"report/{name}", report.encode())
+        if engine is None:
+            return None
+        return Run(plan, requests, engine.prefill, [RankReport.decode(d) for d in gathered])
+
+    def _make_engine(self, plan: Plan, executor: Executor) -> Engine:
+        config, spec = self._job.config, self._job.spec
+        eos = frozenset() if config.input.ignore_eos else frozenset(spec.eos_token_ids)
+        return Engine(
+            plan,
+            CostModel.of(spec),
+            BlockPool(plan.num_blocks, plan.block_size),
+            executor,
+            self._recorder,
+            Sampler.of(config.input, config.seed),
+            eos,
+            self._member.report,
+        )
+
+    def _load(self, plan: Plan) -> None:
+        """Build the stages this rank lacks; layers already loaded are shared, not read again."""
+        from vpp_ms.model.bank import LayerBank
+        from vpp_ms.model.stage import Stage
+
+        mine = [s for s in plan.stages if s.rank == self._rank and s not in self._stages]
+        if not mine:
+            return
+        self._member.report({"kind": "phase", "rank": self._rank, "phase": "load"})
+        if self._bank is None:
+            reader = CheckpointReader(self._job.config.pretrained_model_dir)
+            self._bank = LayerBank(self._job.spec, reader)
+        for spec in mine:
+            self._stages[spec] = Stage(
+                self._job.spec,
+                stage=spec.index,
+                first_layer=spec.first_layer,
+                end_layer=spec.end_layer,
+                is_first=spec.is_first,
+                is_last=spec.is_last,
+                weights=self._bank,
+                num_blocks=plan.num_blocks,
+                block_size=plan.block_size,
+            )
+        self._member.report({"kind": "phase", "rank": self._rank, "phase": "compile"})
+        for spec in mine:
+            self._stages[spec].warm_up()
+
+    def _profile(self, plan: Plan, variant: str) -> Latency | None:
+        """Latency of whole chunks, fitted to the slowest rank's times; None: use fixed chunks."""
+        sizes = profile.sample_sizes(
+            plan.chunking.chunk_tokens, plan.num_blocks * plan.block_size
+        )
+        mine = [self._stages[s] for s in plan.stages if s.rank == self._rank]
+        try:
+            times_ms = profile.time_stages(
+                mine, sizes, plan.block_size, plan.placement.num_stages
+            )
+        except Exception as error:  # noqa: BLE001 - whatever a rank raises, all fall back alike
+            log.warning("rank %d could not be profiled (%s)", self._rank, error)
+            times_ms = None
+        gathered = self._member.all_gather(f"profile/{variant}", profile.encode_times(times_ms))
+        dearest_ms = profile.dearest(gathered)
+        return None if dearest_ms is None else fit_latency(sizes, dearest_ms)
