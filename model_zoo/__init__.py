@@ -1,0 +1,1 @@
+"""What differs between model families; one folder each, found through `vpp_ms.model.registry`."""
