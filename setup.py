@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "vpp_ms/__init__.py").read_text())[1]
 
 REQUIRES = [
+    "jinja2>=3.1",  # chat templates
     "mindspore>=2.9,<2.11",
     "msgspec>=0.18",
     "numpy>=1.26",
@@ -21,7 +22,6 @@ REQUIRES = [
     "rich>=13",
     "safetensors>=0.4",
     "tokenizers>=0.19",
-    "transformers>=4.46",  # tokenizer and chat template only: no torch is needed
     "typer>=0.12",
 ]
 

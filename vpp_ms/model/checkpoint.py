@@ -16,7 +16,7 @@ from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import CheckpointError
 from vpp_ms.model.family import ExpertNames
 from vpp_ms.model.hf_config import read_json
-from vpp_ms.model.registry import load_family, read_model_spec
+from vpp_ms.model.registry import load_family, load_spec
 from vpp_ms.model.tensor_file import TensorFile
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -42,7 +42,7 @@ class CheckpointReader:
 
     def __init__(self, model_dir: Path | str, spec: ModelSpec | None = None) -> None:
         self.model_dir = Path(model_dir)
-        self.spec = read_model_spec(self.model_dir) if spec is None else spec
+        self.spec = load_spec(self.model_dir) if spec is None else spec
         self._names = load_family(self.spec.family).weight_names
         self._files: dict[str, TensorFile] = {}
         self._file_of = self._locate()

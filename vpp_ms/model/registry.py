@@ -48,7 +48,7 @@ def find_family(config: HFConfig) -> Family:
     )
 
 
-def read_model_spec(model_dir: Path) -> ModelSpec:
+def load_spec(model_dir: Path) -> ModelSpec:
     """The model of a Hugging Face directory. Raises CheckpointError for anything unsupported."""
     if not model_dir.is_dir():
         raise CheckpointError(
