@@ -149,6 +149,8 @@ def _allowed(error: ErrorDetails, path: Sequence[str]) -> str:
     described = (info.description or "") if info is not None else ""
     if len(error["loc"]) > len(path) and described:
         return described
+    if kind == "string_type" and info is not None and "Path" in str(info.annotation):
+        kind = "path_type"
     words = _WORDS.get(kind)
     if words is None:
         return error["msg"].lower()

@@ -87,7 +87,7 @@ class OutputConfig(Section):
 
 class LaunchConfig(Section):
     master_addr: str = "127.0.0.1"
-    master_port: PositiveInt | None = Field(None, description="default: a free one")
+    master_port: PositiveInt | None = Field(None, le=65535, description="default: a free one")
     log_dir: Path | None = Field(None, description="default: output_dir/log")
     pin_cores: bool = True
     timeout_s: Annotated[float, Field(gt=0)] = 3600.0
