@@ -24,7 +24,7 @@ class RankQueue:
         """`stage` may now run `micro_batch`; the stage before has handed it over."""
         expected = self._next_index[stage]
         assert micro_batch.index == expected, (
-            f"stage {stage} was handed micro-batch {micro_batch.index} before {expected}: FIFO broken"
+            f"FIFO broken: stage {stage} was handed micro-batch {micro_batch.index}, not {expected}"
         )
         self._next_index[stage] = expected + 1
         self._inbox[stage].append(micro_batch)

@@ -41,6 +41,4 @@ class Trace:
     meta: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, kind: str, rank: int | None = None) -> tuple[Event, ...]:
-        return tuple(
-            e for e in self.events if e.kind == kind and (rank is None or e.rank == rank)
-        )
+        return tuple(e for e in self.events if e.kind == kind and (rank is None or e.rank == rank))

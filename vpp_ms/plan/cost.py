@@ -1,0 +1,198 @@
+"""`CostModel`: predicted time of one stage for one micro-batch.
+
+Shapes: n micro-batches, S stages, F the features below. The model is linear in five features of
+a micro-batch, so a stage is a weight vector and all costs of a plan are one product
+x_nF @ w_FS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from vpp_ms.config.model_spec import ModelSpec
+
+FEATURES = ("launch", "token", "pair", "prefix_token", "sample")
+
+
+class SegmentLike(Protocol):
+    """`length` tokens of one request after `start` cached ones."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def sample(self) -> bool: ...
+
+
+class HasLayers(Protocol):
+    @property
+    def first_layer(self) -> int: ...
+    @property
+    def end_layer(self) -> int: ...
+    @property
+    def is_first(self) -> bool: ...
+    @property
+    def is_last(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class PartCost:
+    """Seconds (or relative units) of one part of the model: a layer, the embedding, the head.
+
+    A query token attends to all tokens up to itself: x tokens after a prefix of L make
+    x (2 L + x) / 2 pairs. `prefix_token_s` is paid per cached token whatever x is (MLA's
+    up-projection of the latent); `sample_s` per row of logits.
+    """
+
+    launch_s: float = 0.0
+    token_s: float = 0.0
+    pair_s: float = 0.0
+    prefix_token_s: float = 0.0
+    sample_s: float = 0.0
+
+    @property
+    def weights_F(self) -> np.ndarray:
+        return np.array(
+            [self.launch_s, self.token_s, self.pair_s, self.prefix_token_s, self.sample_s]
+        )
+
+
+def features_F(segments: Iterable[SegmentLike]) -> np.ndarray:
+    """One micro-batch's features. A prefix hit counts with its true length."""
+    tokens = pairs = prefix = samples = 0
+    for segment in segments:
+        tokens += segment.length
+        pairs += segment.length * (2 * segment.start + segment.length)
+        prefix += segment.start
+        samples += segment.sample
+    return np.array([1.0, tokens, pairs / 2, prefix, samples])
+
+
+class StageCosts:
+    """Predicted times of all stages of one plan."""
+
+    def __init__(self, weights_SF: np.ndarray) -> None:
+        self._weights_FS = weights_SF.T
+
+    def __call__(self, segments: Iterable[SegmentLike]) -> tuple[float, ...]:
+        """One micro-batch's time on each stage, [S]."""
+        return tuple((features_F(segments) @ self._weights_FS).tolist())
+
+    def table(self, segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
+        """All micro-batches on all stages, [n, S]."""
+        rows = [features_F(segments) for segments in segment_lists]
+        return np.array(rows).reshape(len(rows), len(FEATURES)) @ self._weights_FS
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """`layers` has one PartCost per layer kind; `layer_kinds[i]` is layer i's kind.
+
+    `stage_launch_s` is paid once per stage and micro-batch.
+    """
+
+    layers: Mapping[str, PartCost]
+    layer_kinds: tuple[str, ...]
+    embedding: PartCost = PartCost()
+    head: PartCost = PartCost()
+    stage_launch_s: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        spec: ModelSpec,
+        flops_per_s: float = 1e12,
+        layer_launch_s: float = 0.0,
+        stage_launch_s: float = 0.0,
+    ) -> CostModel:
+        """Counts the FLOPs of the matrix products: 2 per multiply-add, 4 d per head and pair.
+
+        Without a measured `flops_per_s` times are relative: one unit per TFLOP.
+        """
+        kinds = tuple(spec.layer_kind(layer) for layer in range(spec.num_layers))
+        pair = 4.0 * spec.num_heads * spec.head_dim
+        layers = {
+            kind: PartCost(
+                launch_s=layer_launch_s,
+                token_s=(_attention_flops(spec) + _ffn_flops(spec, kind)) / flops_per_s,
+                pair_s=pair / flops_per_s,
+            )
+            for kind in dict.fromkeys(kinds)
+        }
+        return cls(
+            layers=layers,
+            layer_kinds=kinds,
+            embedding=PartCost(token_s=2.0 * spec.hidden_size / flops_per_s),
+            head=PartCost(sample_s=2.0 * spec.hidden_size * spec.vocab_size / flops_per_s),
+            stage_launch_s=stage_launch_s,
+        )
+
+    def stage_weights_F(
+        self, layers: Iterable[int], *, is_first: bool = False, is_last: bool = False
+    ) -> np.ndarray:
+        """Feature weights of a stage with these layers."""
+        weights = np.array([self.stage_launch_s, 0.0, 0.0, 0.0, 0.0])
+        for layer in layers:
+            weights += self.layers[self.layer_kinds[layer]].weights_F
+        if is_first:
+            weights += self.embedding.weights_F
+        if is_last:
+            weights += self.head.weights_F
+        return weights
+
+    def stage_time_s(
+        self,
+        layers: Iterable[int],
+        segments: Iterable[SegmentLike],
+        *,
+        is_first: bool = False,
+        is_last: bool = False,
+    ) -> float:
+        """Predicted time of one micro-batch on one stage."""
+        weights_F = self.stage_weights_F(layers, is_first=is_first, is_last=is_last)
+        return float(features_F(segments) @ weights_F)
+
+    def for_stages(self, stages: Iterable[HasLayers]) -> StageCosts:
+        """The costs of a plan's stages, made once and asked per micro-batch."""
+        return StageCosts(
+            np.array(
+                [
+                    self.stage_weights_F(
+                        range(s.first_layer, s.end_layer), is_first=s.is_first, is_last=s.is_last
+                    )
+                    for s in stages
+                ]
+            )
+        )
+
+    def layer_costs(self, start: int, length: int) -> tuple[float, ...]:
+        """Each layer's time for one typical chunk: what a balanced partition weighs."""
+        x_F = np.array([1.0, length, length * (start + length / 2), start, 0.0])
+        of_kind = {kind: float(x_F @ part.weights_F) for kind, part in self.layers.items()}
+        return tuple(of_kind[kind] for kind in self.layer_kinds)
+
+    def latency_terms(self) -> tuple[float, float, float, float]:
+        """a, b, c, gamma of the whole model's c + gamma L + b x + a (2 L x + x^2)."""
+        launch, token, pair, prefix, _ = self.stage_weights_F(
+            range(len(self.layer_kinds)), is_first=True
+        )
+        return float(pair / 2), float(token), float(launch), float(prefix)
+
+
+def _attention_flops(spec: ModelSpec) -> float:
+    """Per token: projections to Q, K and V and back."""
+    q_width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    return 2.0 * spec.hidden_size * (2 * q_width + 2 * kv_width)
+
+
+def _ffn_flops(spec: ModelSpec, kind: str) -> float:
+    """Per token: gate, up and down; for MoE the chosen experts and the router."""
+    if kind == "dense" or spec.moe is None:
+        return 6.0 * spec.hidden_size * spec.intermediate_size
+    moe = spec.moe
+    return 2.0 * spec.hidden_size * (3 * moe.top_k * moe.intermediate_size + moe.num_experts)
