@@ -82,8 +82,9 @@ def _values(kind: Any, metadata: list[Any]) -> Iterator[str]:
 
 
 def _bound(bound: Any) -> str:
+    signs = {"Ge": ">=", "Gt": ">", "Le": "<=", "Lt": "<"}
     found = re.fullmatch(r"(Ge|Gt|Le|Lt)\(\w+=(.+)\)", repr(bound))
-    return f"{dict(Ge='>=', Gt='>', Le='<=', Lt='<')[found[1]]} {found[2]}" if found else ""
+    return f"{signs[found[1]]} {found[2]}" if found else ""
 
 
 def _plain(value: object) -> str:

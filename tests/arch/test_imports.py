@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 
 MINDSPORE_FILES = (
-    "vpp_ms/transport/mindspore_channel.py",
+    "vpp_ms/transport/mindspore_p2p.py",
     "vpp_ms/kv/store*.py",
     "vpp_ms/model/*.py",
     "vpp_ms/executor/*.py",

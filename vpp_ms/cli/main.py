@@ -62,7 +62,7 @@ def plan(
     overrides: Overrides = None,
     tokens: Annotated[
         list[int] | None,
-        typer.Option("--tokens", help="A prompt of this length; may be repeated."),
+        typer.Option("--tokens", min=1, help="A prompt of this length; may be repeated."),
     ] = None,
 ) -> None:
     """Print stages, chunks, memory and the schedule's grid."""
