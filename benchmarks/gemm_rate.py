@@ -1,6 +1,6 @@
 """The GEMM rate of one core: what a perfect prefill would reach. Prints GFLOP/s.
 
-    OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/gemm_rate.py
+OMP_NUM_THREADS=1 taskset -c 0 python benchmarks/gemm_rate.py
 """
 
 from __future__ import annotations

@@ -36,7 +36,11 @@ def main() -> None:
             )
             chunks_s.append(time.perf_counter() - begun_s)
     top = out.logits[0, -1].topk(3)
-    print(json.dumps({"chunks_s": chunks_s, "top": top.indices.tolist(), "logit": top.values[0].item()}))
+    print(
+        json.dumps(
+            {"chunks_s": chunks_s, "top": top.indices.tolist(), "logit": top.values[0].item()}
+        )
+    )
 
 
 if __name__ == "__main__":

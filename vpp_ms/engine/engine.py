@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from vpp_ms.engine.batcher import cut_prompt, decode_segment, pack
 from vpp_ms.engine.prompts import Prompt
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.sampler import Sampler
@@ -16,10 +16,12 @@ from vpp_ms.errors import RequestError
 from vpp_ms.executor.rank import Executor
 from vpp_ms.executor.recorder import Recorder
 from vpp_ms.kv.blocks import BlockPool
-from vpp_ms.plan.cost import CostModel
+from vpp_ms.plan.cost import StageCosts
 from vpp_ms.plan.plan import Plan
 from vpp_ms.schedule.actions import MicroBatch, Segment
-from vpp_ms.schedule.policy import append_priority, prioritize
+from vpp_ms.schedule.packing import cut_prompt, pack
+from vpp_ms.schedule.policy import Prioritizer
+from vpp_ms.schedule.window import Window
 
 Report = Callable[[dict], None]
 
@@ -34,23 +36,25 @@ class Engine:
     def __init__(
         self,
         plan: Plan,
-        cost: CostModel,
-        pool: BlockPool,
+        costs: StageCosts,
         executor: Executor,
         recorder: Recorder,
         sampler: Sampler,
         eos_token_ids: frozenset[int],
         report: Report,
     ) -> None:
-        self._plan, self._cost, self._pool = plan, cost, pool
+        self._plan, self._costs = plan, costs
         self._executor, self._recorder, self._report = executor, recorder, report
         self._sampler, self._eos = sampler, eos_token_ids
-        self._window = plan.make_window()
+        self._pool = BlockPool(plan.num_blocks, plan.block_size)
         self._requests: list[Request] = []
         self._waiting: deque[Request] = deque()
         self._pending: deque[MicroBatch] = deque()
         self._decodable: list[Request] = []
+        self._window = Window()
+        self._prioritizer = Prioritizer(plan.placement, plan.order)
         self._num_injected = 0
+        self._progress = Progress(recorder, report)
         self.prefill: list[MicroBatch] = []
 
     def run(self, prompts: Sequence[Prompt]) -> list[Request]:
@@ -69,14 +73,14 @@ class Engine:
         """Inject what the window admits: decode tokens first, then prompts in order."""
         if self._waiting:
             self._admit()
-        while self._decodable and self._inject(self._decode_micro_batch()):
+        if self._decodable and self._inject(self._decode_micro_batch()):
             self._decodable = []
         while self._pending and self._inject(self._pending[0]):
-            self._pending.popleft()
+            self.prefill.append(self._pending.popleft())
 
     def _admit(self) -> None:
         """Give KV blocks to waiting requests, first come first served, and plan their chunks."""
-        admitted: list[Segment] = []
+        segments: list[Segment] = []
         while self._waiting:
             request = self._waiting[0]
             try:
@@ -88,40 +92,45 @@ class Engine:
                 break
             self._waiting.popleft()
             request.blocks = blocks
-            segments = cut_prompt(
-                request.slot,
-                request.prompt_tokens,
-                blocks,
-                self._plan.block_size,
-                self._plan.chunking,
-            )
-            request.chunks = tuple(segment.length for segment in segments)
-            admitted += segments
-        if admitted:
-            groups = [micro_batch.segments for micro_batch in self._pending]
-            groups += pack(admitted, self._plan.chunking.chunk_tokens)
-            costs = [self._cost.stage_times_s(self._plan, group) for group in groups]
-            self._pending = deque(
-                prioritize(self._plan.placement, groups, costs, self._plan.order)
-            )
+            cut = cut_prompt(request.slot, request.prompt_tokens, self._plan.chunking)
+            request.chunks = tuple(segment.length for segment in cut)
+            segments += [self._with_blocks(segment, blocks) for segment in cut]
+        if segments:
+            groups = pack(segments, self._plan.chunking.chunk_tokens)
+            self._pending.extend(self._prioritize(groups))
+            self._progress.expect(groups)
+
+    def _prioritize(self, groups: Sequence[tuple[Segment, ...]]) -> list[MicroBatch]:
+        costs_nS = self._costs.table(groups)
+        if not self._num_injected:
+            dearest_s = float(costs_nS.sum(axis=1).max()) / self._plan.placement.num_ranks
+            spec = self._plan.window
+            self._window = Window.of(spec.micro_batches, spec.time_chunks, dearest_s)
+            self._prioritizer = Prioritizer(self._plan.placement, self._plan.order, self._window)
+        return self._prioritizer.add(groups, costs_nS)
+
+    def _with_blocks(self, segment: Segment, blocks: tuple[int, ...]) -> Segment:
+        """Only the blocks that the segment may read or write."""
+        used = -(-(segment.start + segment.length) // self._plan.block_size)
+        return replace(segment, blocks=blocks[:used])
 
     def _decode_micro_batch(self) -> MicroBatch:
+        """The newest token of every request that has one, ahead of what is pending."""
         segments = tuple(
-            decode_segment(r.slot, r.num_computed, r.blocks, self._plan.block_size)
+            self._with_blocks(Segment(r.slot, r.num_computed, 1, sample=True), r.blocks)
             for r in self._decodable
         )
-        costs = self._cost.stage_times_s(self._plan, segments)
-        return MicroBatch(0, segments, append_priority(self._plan.placement, costs))
+        if self._pending:
+            return self._prioritizer.overtake(segments, self._pending[0])
+        return self._prioritizer.add([segments], self._costs.table([segments]))[0]
 
     def _inject(self, micro_batch: MicroBatch) -> bool:
-        cost_s = sum(self._cost.stage_times_s(self._plan, micro_batch.segments))
+        cost_s = sum(self._costs(micro_batch.segments)) / self._plan.placement.num_ranks
         if not self._window.admits(cost_s):
             return False
         micro_batch = replace(micro_batch, index=self._num_injected)
         self._window.enter(micro_batch.index, cost_s)
         self._num_injected += 1
-        if not self._is_decode(micro_batch):
-            self.prefill.append(micro_batch)
         self._executor.submit(micro_batch, self._token_ids(micro_batch))
         return True
 
@@ -136,17 +145,19 @@ class Engine:
             if segment.start >= request.prompt_tokens:
                 parts.append(request.output_token_ids[-1:])
             else:
-                parts.append(request.prompt.token_ids[segment.start : segment.start + segment.length])
+                parts.append(
+                    request.prompt.token_ids[segment.start : segment.start + segment.length]
+                )
         return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
-    def _take_output(self, micro_batch: MicroBatch, logits_RV: np.ndarray | None) -> None:
+    def _take_output(self, micro_batch: MicroBatch, logits: Any) -> None:
         self._window.leave(micro_batch.index)
         sampled = [segment for segment in micro_batch.segments if segment.sample]
-        for row, segment in enumerate(sampled):
-            assert logits_RV is not None
-            self._commit(self._requests[segment.request], np.asarray(logits_RV[row]))
+        logits_RV = np.asarray(logits) if sampled else ()
+        for segment, logits_V in zip(sampled, logits_RV, strict=True):
+            self._commit(self._requests[segment.request], logits_V)
         if not self._is_decode(micro_batch):
-            self._report_progress(micro_batch)
+            self._progress.prefilled(micro_batch.num_tokens)
 
     def _commit(self, request: Request, logits_V: np.ndarray) -> None:
         now_s = self._recorder.elapsed_s
@@ -173,4 +184,37 @@ class Engine:
             self._executor.step()
         self._executor.outputs.clear()
 
-    def _report_progress(self, newest: MicroBatch) -> None: ...
+
+class Progress:
+    """Tells whoever watches, at most a few times a second."""
+
+    INTERVAL_S = 0.25
+
+    def __init__(self, recorder: Recorder, report: Report) -> None:
+        self._recorder, self._report = recorder, report
+        self._chunks = self._tokens = 0
+        self.chunks_total = self.tokens_total = 0
+        self._told_s = 0.0
+
+    def expect(self, groups: Sequence[Sequence[Segment]]) -> None:
+        self.chunks_total += len(groups)
+        self.tokens_total += sum(segment.length for group in groups for segment in group)
+
+    def prefilled(self, num_tokens: int) -> None:
+        self._chunks += 1
+        self._tokens += num_tokens
+        now_s = self._recorder.elapsed_s
+        if now_s - self._told_s < self.INTERVAL_S and self._chunks < self.chunks_total:
+            return
+        self._told_s = now_s
+        self._report(
+            {
+                "kind": "progress",
+                "chunks_done": self._chunks,
+                "chunks_total": self.chunks_total,
+                "tokens_done": self._tokens,
+                "tokens_total": self.tokens_total,
+                "tokens_per_s": self._tokens / max(now_s, 1e-9),
+                "elapsed_s": now_s,
+            }
+        )

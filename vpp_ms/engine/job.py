@@ -14,7 +14,9 @@ from vpp_ms.engine.launch import launch
 from vpp_ms.engine.prompts import Prompt, read_prompts
 from vpp_ms.errors import ConfigError, RankError
 from vpp_ms.model.registry import load_spec
-from vpp_ms.plan.plan import make_plan
+from vpp_ms.plan.latency import Fit
+from vpp_ms.plan.plan import Plan, make_plan
+from vpp_ms.schedule.auto import resolve_auto
 
 OnEvent = Callable[[dict], None]
 
@@ -39,8 +41,17 @@ class Job:
 
     @property
     def prompt_lengths(self) -> tuple[int, ...]:
-        """Tokens per request: the prompt and all that may be generated behind it."""
-        return tuple(len(p.token_ids) + max(p.max_new_tokens - 1, 0) for p in self.prompts)
+        return tuple(len(prompt.token_ids) for prompt in self.prompts)
+
+    def make_plan(self, variant: str, latency: Fit | None = None) -> Plan:
+        """The variant's plan for these prompts, the same on every rank. Raises PlanError."""
+        return make_plan(
+            self.variants[variant],
+            self.spec,
+            self.prompt_lengths,
+            latency,
+            tuple(prompt.max_new_tokens for prompt in self.prompts),
+        )
 
     @property
     def is_comparison(self) -> bool:
@@ -77,9 +88,12 @@ def prepare_job(variants: Mapping[str, RunConfig], rounds: int = 1) -> Job:
     """
     config = next(iter(variants.values()))
     spec = load_spec(config.pretrained_model_dir)
-    job = Job(spec, tuple(read_prompts(config, spec)), dict(variants), rounds)
-    for variant in variants.values():
-        make_plan(variant, spec, job.prompt_lengths)
+    prompts = tuple(read_prompts(config, spec))
+    lengths = tuple(len(prompt.token_ids) for prompt in prompts)
+    settled = {name: resolve_auto(variant, spec, lengths) for name, variant in variants.items()}
+    job = Job(spec, prompts, settled, rounds)
+    for name in settled:
+        job.make_plan(name)
     return job
 
 
@@ -88,9 +102,7 @@ def run_job(config: RunConfig, on_event: OnEvent) -> dict:
     return _launch(prepare_job({config.vpp.method: config}), on_event)
 
 
-def compare_job(
-    variants: Mapping[str, RunConfig], rounds: int, on_event: OnEvent
-) -> dict:
+def compare_job(variants: Mapping[str, RunConfig], rounds: int, on_event: OnEvent) -> dict:
     """The variants in interleaved rounds inside one `msrun`; returns what compare.json holds."""
     if rounds < 1:
         raise ConfigError("--rounds", rounds, allowed=">= 1")

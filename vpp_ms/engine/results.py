@@ -88,7 +88,7 @@ def describe(run: Run) -> dict:
         "bubble_ratio": metrics.bubble_ratio,
         "bubble_ratio_steady": metrics.bubble_ratio_steady,
         "plan_hash": run.plan.hash,
-        "schedule_hash": run.schedule_hash,
+        "schedule_hash": run.schedule.hash,
         "ranks": [_rank(report, metrics.busy_s[report.rank]) for report in run.reports],
         "requests": [_request(request) for request in run.requests],
     }
@@ -112,7 +112,9 @@ def compare(runs: dict[str, list[dict]]) -> dict:
 
 
 def _rank(report, busy_s: float) -> dict:
-    wait_recv_s = sum(end - start for kind, _, _, _, start, end, *_ in report.events if kind == WAIT)
+    wait_recv_s = sum(
+        end - start for kind, _, _, _, start, end, *_ in report.events if kind == WAIT
+    )
     return {
         "rank": report.rank,
         "busy_s": busy_s,

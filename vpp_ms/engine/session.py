@@ -15,13 +15,13 @@ from vpp_ms.errors import PlanError
 from vpp_ms.executor.compute import StageCompute
 from vpp_ms.executor.rank import Executor
 from vpp_ms.executor.recorder import Recorder
-from vpp_ms.kv.blocks import BlockPool
 from vpp_ms.log import get_logger
 from vpp_ms.model.checkpoint import CheckpointReader
-from vpp_ms.plan.chunking import Latency, fit_latency
-from vpp_ms.plan.cost import CostModel
-from vpp_ms.plan.plan import Plan, StageSpec, make_plan
+from vpp_ms.plan.latency import Fit, fit_latency
+from vpp_ms.plan.plan import Plan, StageSpec
 from vpp_ms.schedule.actions import MicroBatch
+from vpp_ms.schedule.auto import assumed_cost, predict
+from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.transport.channel import Channel
 from vpp_ms.transport.rendezvous import Member
 
@@ -30,9 +30,10 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """Rank 0's account of one run."""
+    """Rank 0's account of one run; `schedule` is what was planned for the prompts' prefill."""
 
     plan: Plan
+    schedule: Schedule
     requests: list[Request]
     prefill: list[MicroBatch]
     reports: list[RankReport]
@@ -53,15 +54,16 @@ class Session:
 
         Raises PlanError when the ranks do not agree on it.
         """
-        config, spec = self._job.variants[variant], self._job.spec
-        plan = make_plan(config, spec, self._job.prompt_lengths)
+        plan = self._job.make_plan(variant)
         if plan.needs_latency:
             self._load(plan)
-            latency = self._profile(plan, variant)
-            plan = make_plan(config, spec, self._job.prompt_lengths, latency)
+            plan = self._job.make_plan(variant, self._profile(plan, variant))
         hashes = self._member.all_gather(f"plan/{variant}", plan.hash.encode())
         if len(set(hashes)) > 1:
             raise PlanError("plan", f"ranks disagree: {[h.decode() for h in hashes]}")
+        if self._rank == 0:
+            for note in plan.notes:
+                log.warning("%s: %s", variant, note)
         self._load(plan)
         return plan
 
@@ -84,15 +86,16 @@ class Session:
         gathered = self._member.all_gather(f"report/{name}", report.encode())
         if engine is None:
             return None
-        return Run(plan, requests, engine.prefill, [RankReport.decode(d) for d in gathered])
+        walked = predict(plan, self._job.spec, self._job.prompt_lengths)
+        reports = [RankReport.decode(data) for data in gathered]
+        return Run(plan, Schedule.of_walk(walked), requests, engine.prefill, reports)
 
     def _make_engine(self, plan: Plan, executor: Executor) -> Engine:
         config, spec = self._job.config, self._job.spec
         eos = frozenset() if config.input.ignore_eos else frozenset(spec.eos_token_ids)
         return Engine(
             plan,
-            CostModel.of(spec),
-            BlockPool(plan.num_blocks, plan.block_size),
+            assumed_cost(spec)[0].for_stages(plan.stages),
             executor,
             self._recorder,
             Sampler.of(config.input, config.seed),
@@ -128,19 +131,17 @@ class Session:
         for spec in mine:
             self._stages[spec].warm_up()
 
-    def _profile(self, plan: Plan, variant: str) -> Latency | None:
-        """Latency of whole chunks, fitted to the slowest rank's times; None: use fixed chunks."""
-        sizes = profile.sample_sizes(
-            plan.chunking.chunk_tokens, plan.num_blocks * plan.block_size
-        )
+    def _profile(self, plan: Plan, variant: str) -> Fit:
+        """Latency of whole chunks, fitted to the slowest rank's times; the same on all ranks."""
+        sizes = profile.sample_sizes(plan.chunking.chunk_tokens, plan.num_blocks * plan.block_size)
         mine = [self._stages[s] for s in plan.stages if s.rank == self._rank]
         try:
-            times_ms = profile.time_stages(
-                mine, sizes, plan.block_size, plan.placement.num_stages
-            )
+            times_ms = profile.time_stages(mine, sizes, plan.block_size, plan.placement.num_stages)
         except Exception as error:  # noqa: BLE001 - whatever a rank raises, all fall back alike
             log.warning("rank %d could not be profiled (%s)", self._rank, error)
             times_ms = None
         gathered = self._member.all_gather(f"profile/{variant}", profile.encode_times(times_ms))
         dearest_ms = profile.dearest(gathered)
-        return None if dearest_ms is None else fit_latency(sizes, dearest_ms)
+        if dearest_ms is None:
+            return Fit(None, "a rank could not be profiled")
+        return fit_latency(sizes, dearest_ms, plan.chunking.chunk_tokens)

@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     env = RankEnv.read()
     log_to_stderr(f"rank {env.rank}")
+    if env.is_scheduler:
+        return _lead(env)
     member = Member.join(env)
     try:
         job = load_job(args.job) if args.job else _own_job(args.config, args.set)
@@ -36,6 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         member.report_error(f"{type(error).__name__}: {error}")
         return 1
     member.leave()
+    return 0
+
+
+def _lead(env: RankEnv) -> int:
+    """msrun's scheduler process: it holds no stage."""
+    from vpp_ms.transport.mindspore_p2p import serve_scheduler
+
+    serve_scheduler(env)
     return 0
 
 
