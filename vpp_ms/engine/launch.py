@@ -61,7 +61,8 @@ def launch(
     hub = Hub(server, num_ranks, run_key, events.put)
     try:
         environment = inherited(
-            Path(sys.executable).parent, OMP_NUM_THREADS="1",
+            Path(sys.executable).parent,
+            OMP_NUM_THREADS="1",
             **hub_environment(master_addr, port + HUB_PORT_OFFSET, run_key),
         )
         command = _msrun_command(argv_of_worker, num_ranks, log_dir, master_addr, port, pin_cores)
@@ -114,7 +115,7 @@ class _Watch:
     def _forward_events(self, timeout_s: float) -> None:
         """Pass on what has been reported; wait up to `timeout_s` for the first."""
         try:
-            self.on_event(self.events.get(timeout=timeout_s) if timeout_s else self.events.get_nowait())
+            self.on_event(self.events.get(timeout=timeout_s))
             while True:
                 self.on_event(self.events.get_nowait())
         except queue.Empty:

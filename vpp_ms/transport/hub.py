@@ -1,0 +1,241 @@
+"""`Hub`: where the ranks of one run meet, and where a death is noticed.
+
+One TCP connection per member. The kernel closes it when the process ends, however it ends, so a
+connection that ends without a goodbye is a death: no heartbeat, and no false alarm while a rank
+compiles. The first death or error ends the run; every other member is told whose it was.
+
+`python -m vpp_ms.transport.hub HOST PORT NUM_RANKS RUN_KEY` is the hub that rank 0 starts when
+no launcher hosts it. It is a process of its own, because rank 0 can hold its interpreter's lock
+for seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vpp_ms.errors import ConfigError
+from vpp_ms.transport import wire
+
+log = logging.getLogger(__name__)
+
+OnEvent = Callable[[dict], None]
+HELLO_TIMEOUT_S = 10.0
+TROUBLE_GRACE_S = 0.5  # a death behind an error is its cause; so long an error waits for one
+LAST_WORDS_S = 2.0  # how long a hub of its own lets members read why they end
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What ended the run. `rank` is -1 when no rank did; `died`: without a word of its own."""
+
+    rank: int
+    who: str
+    what: str
+    died: bool = False
+    user_error: bool = False
+
+
+@dataclass
+class _Seat:
+    """One connected member."""
+
+    rank: int
+    pid: int
+    host: str
+    writer: asyncio.StreamWriter
+    phase: str = "start"
+    trouble: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.rank}" if self.rank >= 0 else "msrun's scheduler"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises ConfigError when the address is taken or not of this host."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(
+            "launch.master_port", f"{host}:{port} cannot be used ({error.strerror or error})"
+        ) from None
+
+
+class Hub:
+    """Serves `num_ranks` members on `server` from a thread of its own.
+
+    `on_event` is called on that thread with every report, `rank` added. `failure`, `joined` and
+    `left` may be read at any time.
+    """
+
+    def __init__(
+        self, server: socket.socket, num_ranks: int, run_key: str, on_event: OnEvent
+    ) -> None:
+        self.num_ranks = num_ranks
+        self._server, self._run_key = server, run_key
+        self._on_event = on_event
+        self._seats: dict[int, _Seat] = {}
+        self._parts: dict[str, dict[int, bytes]] = {}
+        self._tasks: set[asyncio.Task] = set()
+        self.failure: Failure | None = None
+        self.joined: set[int] = set()
+        self.left: set[int] = set()
+        self.ended = threading.Event()  # failed, or all ranks have left
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
+        self._thread.start()
+
+    @property
+    def all_left(self) -> bool:
+        return len(self.left) == self.num_ranks
+
+    def fail(self, failure: Failure) -> None:
+        """End the run for a reason that the owner knows; all members are told."""
+        self._loop.call_soon_threadsafe(self._fail, failure)
+
+    def phase_of(self, rank: int) -> str:
+        """The phase that the rank reported last; "start" before."""
+        seat = self._seats.get(rank)
+        return "start" if seat is None else seat.phase
+
+    def stop(self) -> None:
+        """Close every connection; members that have not left take it for a loss."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        start = asyncio.start_server(self._serve, sock=self._server, limit=1 << 20)
+        server = self._loop.run_until_complete(start)
+        self._loop.run_forever()
+        server.close()
+        for seat in self._seats.values():
+            seat.writer.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            seat = await asyncio.wait_for(self._admit(reader, writer), HELLO_TIMEOUT_S)
+        except (OSError, EOFError, ValueError, asyncio.TimeoutError):
+            writer.close()
+            return
+        if seat is None:
+            writer.close()
+            return
+        try:
+            while self._handle(seat, wire.decode_to_hub(await wire.read_frame(reader))):
+                pass
+        except (OSError, EOFError, ValueError):
+            self._mourn(seat)
+        finally:
+            writer.close()
+
+    async def _admit(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> _Seat | None:
+        hello = wire.decode_to_hub(await wire.read_frame(reader))
+        if not isinstance(hello, wire.Hello):
+            return None
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            writer.write(wire.frame(refusal))
+            await writer.drain()
+            return None
+        wire.keep_alive(writer.get_extra_info("socket"))
+        seat = _Seat(hello.rank, hello.pid, hello.host, writer)
+        self._seats[hello.rank] = seat
+        self.joined.add(hello.rank)
+        return seat
+
+    def _refusal(self, hello: wire.Hello) -> wire.Lost | None:
+        who = f"rank {hello.rank}"
+        if self.failure is not None:
+            return wire.Lost(self.failure.who, self.failure.what)
+        if (hello.run_key, hello.num_ranks) != (self._run_key, self.num_ranks):
+            return wire.Lost(who, "belongs to another run than the hub at this address")
+        if hello.rank in self._seats or not -1 <= hello.rank < self.num_ranks:
+            return wire.Lost(who, f"joined twice or is not one of {self.num_ranks} ranks")
+        return None
+
+    def _handle(self, seat: _Seat, message: wire.ToHub) -> bool:
+        """Act on one message; False when it was the member's last."""
+        match message:
+            case wire.Gather():
+                self._gather(seat, message)
+            case wire.Report():
+                seat.phase = str(message.event.get("phase", seat.phase))
+                self._on_event({**message.event, "rank": seat.rank})
+            case wire.Trouble():
+                self._trouble(seat, message)
+            case wire.Goodbye():
+                seat.writer.write(wire.frame(message))
+                self.left.add(seat.rank) if seat.rank >= 0 else None
+                self.ended.set() if self.all_left else None
+                return False
+            case wire.Hello():
+                raise ValueError("a second hello")
+        return True
+
+    def _gather(self, seat: _Seat, message: wire.Gather) -> None:
+        parts = self._parts.setdefault(message.name, {})
+        parts[seat.rank] = message.part
+        if len(parts) == self.num_ranks:
+            del self._parts[message.name]
+            self._tell(wire.Gathered(message.name, [parts[r] for r in range(self.num_ranks)]))
+
+    def _trouble(self, seat: _Seat, message: wire.Trouble) -> None:
+        seat.trouble = True
+        failure = Failure(seat.rank, seat.name, message.text, user_error=message.user_error)
+        if message.user_error:
+            self._fail(failure)
+        else:
+            self._loop.call_later(TROUBLE_GRACE_S, self._fail, failure)
+
+    def _mourn(self, seat: _Seat) -> None:
+        if seat.trouble:
+            return
+        what = f"died during {seat.phase} (pid {seat.pid} on {seat.host})"
+        self._fail(Failure(seat.rank, seat.name, what, died=True))
+
+    def _fail(self, failure: Failure) -> None:
+        if self.failure is None and not self.all_left:
+            self.failure = failure
+            self._tell(wire.Lost(failure.who, failure.what))
+            self.ended.set()
+
+    def _tell(self, message: wire.ToMember) -> None:
+        data = wire.frame(message)
+        is_part = isinstance(message, wire.Gathered)
+        for seat in self._seats.values():
+            if seat.rank in self.left or (is_part and seat.rank < 0):
+                continue
+            if not seat.writer.is_closing():
+                seat.writer.write(data)
+
+
+def main(arguments: list[str]) -> int:
+    """A hub of its own, until all have left or the run has failed."""
+    host, port, num_ranks, run_key = arguments
+    hub = Hub(listen(host, int(port)), int(num_ranks), run_key, lambda event: None)
+    hub.ended.wait()
+    if hub.failure is not None:
+        log.error("%s: %s", hub.failure.who, hub.failure.what)
+    time.sleep(LAST_WORDS_S)
+    hub.stop()
+    return 0 if hub.failure is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
