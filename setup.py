@@ -43,8 +43,6 @@ EXTRAS = {
     "goldens": ["torch>=2.4", "transformers>=4.46"],
     # MindFormers 1.9 is pinned to MindSpore 2.9 and NumPy 1.
     "mindformers": ["mindformers==1.9.0", "mindspore~=2.9.0", "numpy<2"],
-    # Pictures of the README.
-    "docs": ["matplotlib>=3.8"],
 }
 
 setup(

@@ -25,7 +25,7 @@ def print_result(result: dict[str, Any], config: RunConfig, console: Console | N
         f"{result['method']} ({result['placement']}, {result['num_ranks']} ranks x "
         f"{result['virtual_stages']} stages): {result['prompt_tokens']} prompt tokens in "
         f"{result['makespan_s']:.2f} s, {result['tokens_per_s']:.0f} tokens/s, "
-        f"bubble {result['bubble_ratio']:.1%} (steady {result['bubble_ratio_steady']:.1%})",
+        f"bubble {result['bubble_ratio']:.1%} (steady {_share(result['bubble_ratio_steady'])})",
         highlight=False,
     )
     _print_file(console, "result", config, "result.json")
@@ -51,7 +51,7 @@ def print_comparison(
             f"{median['makespan_s']:.2f}",
             f"{median['tokens_per_s']:.0f}",
             f"{median['bubble_ratio']:.1%}",
-            f"{median['bubble_ratio_steady']:.1%}",
+            _share(median["bubble_ratio_steady"]),
             f"{entry['ratio_to_first']:.3f}",
         )
     console.print(table)
@@ -106,6 +106,11 @@ def _print_file(
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _share(ratio: float | None) -> str:
+    """A run too short for a steady state has none."""
+    return "-" if ratio is None else f"{ratio:.1%}"
 
 
 def _plain(text: object) -> str:
