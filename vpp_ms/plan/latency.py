@@ -11,6 +11,7 @@ import numpy as np
 MIN_SAMPLES = 4
 MAX_RESIDUAL = 0.10  # root mean square of the relative misfit
 MAX_CONDITION = 1e6  # of the scaled design matrix
+MAX_UNCERTAINTY = 0.5  # standard error of `a` over `a`
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class LatencyModel:
             return f"latency does not grow with the square of the length (a = {self.a:.3g})"
         if self.b < 0.0 or self.gamma < 0.0:
             return f"latency falls with the length (b = {self.b:.3g}, gamma = {self.gamma:.3g})"
-        if self.time_of(0, base_tokens) <= self.time_of(0, 0):
+        if self.time_of(0, base_tokens) <= (1.0 + 1e-6) * self.c:
             return "a chunk of the base size costs no more than an empty one"
         return None
 
@@ -63,6 +64,7 @@ class Fit:
     reason: str | None = None
     residual: float = math.nan
     condition: float = math.nan
+    uncertainty: float = math.nan
 
 
 def fit_latency(
@@ -94,21 +96,28 @@ def fit_latency(
     condition = float(np.linalg.cond(design_NK / np.linalg.norm(design_NK, axis=0)))
     if not condition < MAX_CONDITION:
         return Fit(None, f"samples too alike (condition {condition:.1e})", condition=condition)
-    solution, residual = _solve(design_NK)
+    solution, residual, uncertainty = _solve(design_NK)
     if solution[1] < 0.0:
         design_NK[:, 1] = 0.0
-        solution, residual = _solve(design_NK)
+        solution, residual, uncertainty = _solve(design_NK)
     gamma = float(solution[3]) / scale if len(solution) == 4 else 0.0
     a, b, c = float(solution[0]) / scale**2, float(solution[1]) / scale, float(solution[2])
     model = LatencyModel(a, b, c, gamma)
     reason = model.flaw(base_tokens)
     if reason is None and residual > MAX_RESIDUAL:
         reason = f"latency samples scatter by {100 * residual:.0f} % around the fit"
-    return Fit(model if reason is None else None, reason, residual, condition)
+    if reason is None and not uncertainty <= MAX_UNCERTAINTY:
+        reason = f"growth with the length is lost in the noise (a +- {100 * uncertainty:.0f} %)"
+    return Fit(model if reason is None else None, reason, residual, condition, uncertainty)
 
 
-def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, float]:
-    target_N = np.ones(len(design_NK))
+def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """Coefficients, residual and the first coefficient's relative standard error."""
+    num_samples, num_terms = design_NK.shape
+    target_N = np.ones(num_samples)
     solution = np.linalg.lstsq(design_NK, target_N, rcond=None)[0]
-    residual = float(np.sqrt(np.mean((design_NK @ solution - target_N) ** 2)))
-    return solution, residual
+    misfit_N = design_NK @ solution - target_N
+    residual = float(np.sqrt(np.mean(misfit_N**2)))
+    spread = float(misfit_N @ misfit_N) / max(num_samples - num_terms, 1)
+    variance = spread * float(np.linalg.pinv(design_NK.T @ design_NK)[0, 0])
+    return solution, residual, math.sqrt(variance) / max(abs(float(solution[0])), 1e-300)

@@ -3,6 +3,7 @@
 from vpp_ms.schedule.actions import Action, MicroBatch, Segment
 from vpp_ms.schedule.policy import Prioritizer, prioritize
 from vpp_ms.schedule.queue import RankQueue
+from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.schedule.walk import Walk, walk
 from vpp_ms.schedule.window import Window
 
@@ -11,6 +12,7 @@ __all__ = [
     "MicroBatch",
     "Prioritizer",
     "RankQueue",
+    "Schedule",
     "Segment",
     "Walk",
     "Window",

@@ -134,6 +134,7 @@ class _Walker:
         self.rank_of = [self.placement.rank_of(stage) for stage in stages]
         self.link_behind = [self.placement.link_behind(stage) for stage in stages]
         self.link_free_s = dict.fromkeys(self.placement.links(), 0.0)
+        self.last_landing_s = dict(self.link_free_s)
         self.queues = [
             RankQueue(self.placement.stages_of(rank)) for rank in range(self.placement.num_ranks)
         ]
@@ -192,6 +193,8 @@ class _Walker:
         start_s = max(time_s, self.link_free_s[link])
         self.link_free_s[link] = start_s + hop.transfer_s
         landing_s = start_s + hop.transfer_s + hop.latency_s
+        landing_s = max(landing_s, self.last_landing_s[link])  # a link is FIFO
+        self.last_landing_s[link] = landing_s
         self.transfers.append(Transfer(link, micro_batch.index, time_s, landing_s))
         self._push(landing_s, link.source_stage, True, micro_batch)
         return True
