@@ -39,8 +39,8 @@ class ModelConfig(Section):
     compute_dtype: Literal["float32", "float16", "bfloat16"] = Field(
         "float32", description="of weights, hidden states and KV; bfloat16 on Ascend only"
     )
-    max_seq_len: PositiveInt = Field(
-        32768, description="prompt and output of one request; the model's own limit holds too"
+    max_seq_len: PositiveInt | None = Field(
+        None, description="prompt and output of one request; default: the model's own limit"
     )
 
 

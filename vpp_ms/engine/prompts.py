@@ -60,10 +60,11 @@ class PromptReader:
     """Makes `Prompt`s for one model; the tokenizer is loaded when the first text comes."""
 
     def __init__(
-        self, model_dir: Path, spec: ModelSpec, max_seq_len: int, max_new_tokens: int
+        self, model_dir: Path, spec: ModelSpec, max_seq_len: int | None, max_new_tokens: int
     ) -> None:
         self._model_dir, self._spec = model_dir, spec
-        self._max_seq_len, self._max_new_tokens = max_seq_len, max_new_tokens
+        self._max_seq_len = spec.max_position if max_seq_len is None else max_seq_len
+        self._max_new_tokens = max_new_tokens
 
     def document(self, where: str, name: str, text: str, question: str | None) -> Prompt:
         """A whole text, as it is, or as a chat message followed by a question about it."""

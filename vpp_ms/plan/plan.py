@@ -189,12 +189,15 @@ def _placement(config: RunConfig) -> Placement:
 
 
 def _limits(config: RunConfig, spec: ModelSpec) -> tuple[tuple[str, int], ...]:
+    own = ("the model's max_position", spec.max_position)
     wanted = config.model.max_seq_len
-    if "max_seq_len" in config.model.model_fields_set and wanted > spec.max_position:
+    if wanted is None:
+        return (own,)
+    if wanted > spec.max_position:
         raise PlanError(
             "model.max_seq_len", wanted, allowed=f"at most the model's {spec.max_position}"
         )
-    return ("model.max_seq_len", wanted), ("the model's max_position", spec.max_position)
+    return ("model.max_seq_len", wanted), own
 
 
 def _stages(
