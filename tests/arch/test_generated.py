@@ -13,6 +13,7 @@ from source_tree import ROOT
     [
         ("scripts/config_reference.py", "docs/config.md"),
         ("scripts/readme_picture.py", "docs/plain_and_v.svg"),
+        ("scripts/readme_table.py", "README.md"),
     ],
 )
 def test_up_to_date(script: str, written: str) -> None:
