@@ -34,7 +34,7 @@ def section() -> str:
     result = json.loads(RESULTS.read_text(encoding="utf-8"))
     parts = (("peer", _peer), ("ranks", _ranks), ("methods", _methods), ("memory", _memory))
     lines = [
-        "Written by `benchmarks/prefill_cpu.py`: a synthetic Qwen3-MoE, fp32, one pinned thread per",
+        "Written by `benchmarks/prefill_cpu.py`: a synthetic Qwen3-MoE, fp32, one pinned thread a",
         "rank, interleaved rounds, medians. Raw figures:",
         "[prefill_cpu.json](benchmarks/results/prefill_cpu.json).",
     ]
