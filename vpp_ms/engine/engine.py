@@ -69,6 +69,10 @@ class Engine:
         self._drain()
         return self._requests
 
+    @property
+    def free_blocks(self) -> int:
+        return self._pool.num_free
+
     def _feed(self) -> None:
         """Inject what the window admits: decode tokens first, then prompts in order."""
         if self._waiting:

@@ -17,7 +17,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vpp_ms.config.environ import HUB_PORT_OFFSET, hub_environment, inherited
@@ -29,9 +29,8 @@ OnEvent = Callable[[dict], None]
 PORTS = range(20_000, 32_000, 2)  # below the ports that systems give to outgoing connections
 PORT_TRIES = 50
 POLL_S = 0.1
-DEATH_NOTICE_S = 1.0  # the hub sees a death at once; so long an ended process waits for its word
-LAST_WORDS_S = 1.0  # after a failure, for the ranks to write their logs
-TEARDOWN_S = 1.0  # after all goodbyes; MindSpore takes 2 to 6 s to shut down and need not
+DEATH_NOTICE_S = 0.3  # the hub sees a member's death at once; so long the watch leaves it to it
+LAST_WORDS_S = 1.0  # for logs; MindSpore takes 2 to 6 s to shut down, which nobody needs
 LOG_LINES = 3
 
 
@@ -89,28 +88,23 @@ class _Watch:
     events: queue.SimpleQueue[dict]
     on_event: OnEvent
     log_dir: Path
+    ended_since_s: dict[int, float] = field(default_factory=dict)
 
     def until_all_left(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        missing_since_s: float | None = None
         while not self.hub.ended.is_set():
             self._forward_events(POLL_S)
             self.processes.refresh()
             failure = self._unexplained_end()
-            if failure is None:
-                missing_since_s = None
-            elif missing_since_s is None:
-                missing_since_s = time.monotonic()
-            elif time.monotonic() > missing_since_s + DEATH_NOTICE_S:
-                self._fail(failure)
-            if time.monotonic() > deadline_s:
-                self._fail(self._late(timeout_s))
-        if self.hub.failure is not None:
-            self.processes.wait_for_ranks(LAST_WORDS_S)
-            self._forward_events(0)
-            raise self._error(self.hub.failure)
-        self.processes.wait_for_ranks(TEARDOWN_S)
+            if failure is None and time.monotonic() > deadline_s:
+                failure = self._late(timeout_s)
+            if failure is not None:
+                self.hub.fail(failure)
+                self.hub.ended.wait()
+        self.processes.wait_for_ranks(LAST_WORDS_S)
         self._forward_events(0)
+        if self.hub.failure is not None:
+            raise self._error(self.hub.failure)
 
     def _forward_events(self, timeout_s: float) -> None:
         """Pass on what has been reported; wait up to `timeout_s` for the first."""
@@ -122,13 +116,15 @@ class _Watch:
             return
 
     def _unexplained_end(self) -> Failure | None:
-        """A rank, or msrun, that is gone without a goodbye."""
+        """A rank, or msrun, that is gone without a word and that the hub did not miss in time."""
         for rank in self.processes.ended_ranks():
-            if rank not in self.hub.left:
+            since_s = self.ended_since_s.setdefault(rank, time.monotonic())
+            notice_s = DEATH_NOTICE_S if rank in self.hub.joined else 0.0
+            if rank not in self.hub.explained and time.monotonic() >= since_s + notice_s:
                 what = f"died during {self.hub.phase_of(rank)} (pid {self.processes.pid_of(rank)})"
                 return Failure(rank, f"rank {rank}", what, died=True)
         code = self.processes.root.poll()
-        if code is not None:
+        if code is not None and not self.hub.explained:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             return Failure(-1, "msrun", how, died=True)
         return None

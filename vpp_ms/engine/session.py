@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.engine import profile
 from vpp_ms.engine.engine import Engine
 from vpp_ms.engine.job import Job
@@ -137,7 +136,7 @@ class Session:
         mine = [self._stages[s] for s in plan.stages if s.rank == self._rank]
         try:
             times_ms = profile.time_stages(mine, sizes, plan.block_size, plan.placement.num_stages)
-        except Exception as error:  # noqa: BLE001 - whatever a rank raises, all fall back alike
+        except Exception as error:
             log.warning("rank %d could not be profiled (%s)", self._rank, error)
             times_ms = None
         gathered = self._member.all_gather(f"profile/{variant}", profile.encode_times(times_ms))

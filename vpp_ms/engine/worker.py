@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except VppError as error:
         member.report_error(str(error), user_error=True)
         return 2
-    except Exception as error:  # noqa: BLE001 - a rank's last words; the run ends with it
+    except Exception as error:
         traceback.print_exc()
         member.report_error(f"{type(error).__name__}: {error}")
         return 1
