@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from vpp_ms.engine.progress import Progress
 from vpp_ms.engine.prompts import Prompt
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.sampler import Sampler
@@ -22,8 +23,6 @@ from vpp_ms.schedule.actions import MicroBatch, Segment
 from vpp_ms.schedule.packing import cut_prompt, pack
 from vpp_ms.schedule.policy import Prioritizer
 from vpp_ms.schedule.window import Window
-
-Report = Callable[[dict], None]
 
 
 class Engine:
@@ -41,10 +40,10 @@ class Engine:
         recorder: Recorder,
         sampler: Sampler,
         eos_token_ids: frozenset[int],
-        report: Report,
+        progress: Progress,
     ) -> None:
         self._plan, self._costs = plan, costs
-        self._executor, self._recorder, self._report = executor, recorder, report
+        self._executor, self._recorder, self._progress = executor, recorder, progress
         self._sampler, self._eos = sampler, eos_token_ids
         self._pool = BlockPool(plan.num_blocks, plan.block_size)
         self._requests: list[Request] = []
@@ -54,7 +53,6 @@ class Engine:
         self._window = Window()
         self._prioritizer = Prioritizer(plan.placement, plan.order)
         self._num_injected = 0
-        self._progress = Progress(recorder, report)
         self.prefill: list[MicroBatch] = []
 
     def run(self, prompts: Sequence[Prompt]) -> list[Request]:
@@ -64,6 +62,7 @@ class Engine:
         while not all(request.finished for request in self._requests):
             self._feed()
             self._executor.step(timeout_s=1.0)
+            self._progress.tick()
             while self._executor.outputs:
                 self._take_output(*self._executor.outputs.popleft())
         self._drain()
@@ -187,38 +186,3 @@ class Engine:
         while not self._executor.outputs:
             self._executor.step()
         self._executor.outputs.clear()
-
-
-class Progress:
-    """Tells whoever watches, at most a few times a second."""
-
-    INTERVAL_S = 0.25
-
-    def __init__(self, recorder: Recorder, report: Report) -> None:
-        self._recorder, self._report = recorder, report
-        self._chunks = self._tokens = 0
-        self.chunks_total = self.tokens_total = 0
-        self._told_s = 0.0
-
-    def expect(self, groups: Sequence[Sequence[Segment]]) -> None:
-        self.chunks_total += len(groups)
-        self.tokens_total += sum(segment.length for group in groups for segment in group)
-
-    def prefilled(self, num_tokens: int) -> None:
-        self._chunks += 1
-        self._tokens += num_tokens
-        now_s = self._recorder.elapsed_s
-        if now_s - self._told_s < self.INTERVAL_S and self._chunks < self.chunks_total:
-            return
-        self._told_s = now_s
-        self._report(
-            {
-                "kind": "progress",
-                "chunks_done": self._chunks,
-                "chunks_total": self.chunks_total,
-                "tokens_done": self._tokens,
-                "tokens_total": self.tokens_total,
-                "tokens_per_s": self._tokens / max(now_s, 1e-9),
-                "elapsed_s": now_s,
-            }
-        )

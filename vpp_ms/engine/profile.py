@@ -57,4 +57,4 @@ def dearest(gathered: Sequence[bytes]) -> list[float] | None:
     per_rank = [msgspec.json.decode(data, type=list[float] | None) for data in gathered]
     if any(times is None for times in per_rank):
         return None
-    return [max(times) for times in zip(*per_rank, strict=True)]  # type: ignore[arg-type]
+    return [max(times) for times in zip(*per_rank, strict=True)]

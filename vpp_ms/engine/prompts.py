@@ -72,7 +72,7 @@ class PromptReader:
             raise RequestError(where, "an empty text", allowed="at least one word")
         if question is None:
             return self.prompt(where, {"id": name, "text": text})
-        message = {"role": "user", "content": f"{text.strip()}\n\n{question}"}
+        message = {"role": "user", "content": f"{text.strip()}\n\nQuestion: {question}"}
         return self.prompt(where, {"id": name, "messages": [message]})
 
     def prompt(self, where: str, fields: dict[str, Any]) -> Prompt:

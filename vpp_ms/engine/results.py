@@ -10,6 +10,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from vpp_ms.engine.job import Job
+from vpp_ms.engine.measure import RankReport
+from vpp_ms.engine.request import Request
 from vpp_ms.engine.session import Run
 from vpp_ms.engine.text import TextCodec
 from vpp_ms.errors import RequestError
@@ -111,7 +113,7 @@ def compare(runs: dict[str, list[dict]]) -> dict:
     return {"origin": "measured", "rounds": len(first["rounds"]), "methods": methods}
 
 
-def _rank(report, busy_s: float) -> dict:
+def _rank(report: RankReport, busy_s: float) -> dict:
     wait_recv_s = sum(
         end - start for kind, _, _, _, start, end, *_ in report.events if kind == WAIT
     )
@@ -127,7 +129,7 @@ def _rank(report, busy_s: float) -> dict:
     }
 
 
-def _request(request) -> dict:
+def _request(request: Request) -> dict:
     return {
         "id": request.prompt.id,
         "prompt_tokens": request.prompt_tokens,

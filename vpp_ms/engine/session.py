@@ -8,6 +8,7 @@ from vpp_ms.engine import profile
 from vpp_ms.engine.engine import Engine
 from vpp_ms.engine.job import Job
 from vpp_ms.engine.measure import RankReport, Usage
+from vpp_ms.engine.progress import Progress
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.sampler import Sampler
 from vpp_ms.errors import PlanError
@@ -15,7 +16,9 @@ from vpp_ms.executor.compute import StageCompute
 from vpp_ms.executor.rank import Executor
 from vpp_ms.executor.recorder import Recorder
 from vpp_ms.log import get_logger
+from vpp_ms.model.bank import LayerBank
 from vpp_ms.model.checkpoint import CheckpointReader
+from vpp_ms.model.stage import Stage
 from vpp_ms.plan.latency import Fit, fit_latency
 from vpp_ms.plan.plan import Plan, StageSpec
 from vpp_ms.schedule.actions import MicroBatch
@@ -45,7 +48,7 @@ class Session:
         self._job, self._member, self._channel = job, member, channel
         self._rank = channel.rank
         self._stages: dict[StageSpec, StageCompute] = {}
-        self._bank = None
+        self._bank: LayerBank | None = None
         self._recorder = Recorder(self._rank)
 
     def plan(self, variant: str) -> Plan:
@@ -70,17 +73,19 @@ class Session:
         """Serve the job's prompts once under `plan`; rank 0 gets the account of it."""
         stages = {s.index: self._stages[s] for s in plan.stages if s.rank == self._rank}
         executor = Executor(plan.placement, stages, self._channel, self._recorder)
+        progress = Progress(self._rank, self._recorder, self._member.report)
         self._member.report({"kind": "phase", "rank": self._rank, "phase": "prefill"})
         self._channel.barrier(f"start/{name}")
         self._recorder.start()
         usage = Usage.now(self._channel.meters)
         engine = None
         if self._rank == 0:
-            engine = self._make_engine(plan, executor)
+            engine = self._make_engine(plan, executor, progress)
             requests = engine.run(self._job.prompts)
         else:
             while not executor.drained:
                 executor.step(timeout_s=1.0)
+                progress.tick()
         report = usage.report(self._rank, self._channel.meters, self._recorder.events)
         gathered = self._member.all_gather(f"report/{name}", report.encode())
         if engine is None:
@@ -89,7 +94,7 @@ class Session:
         reports = [RankReport.decode(data) for data in gathered]
         return Run(plan, Schedule.of_walk(walked), requests, engine.prefill, reports)
 
-    def _make_engine(self, plan: Plan, executor: Executor) -> Engine:
+    def _make_engine(self, plan: Plan, executor: Executor, progress: Progress) -> Engine:
         config, spec = self._job.config, self._job.spec
         eos = frozenset() if config.input.ignore_eos else frozenset(spec.eos_token_ids)
         return Engine(
@@ -99,14 +104,11 @@ class Session:
             self._recorder,
             Sampler.of(config.input, config.seed),
             eos,
-            self._member.report,
+            progress,
         )
 
     def _load(self, plan: Plan) -> None:
         """Build the stages this rank lacks; layers already loaded are shared, not read again."""
-        from vpp_ms.model.bank import LayerBank
-        from vpp_ms.model.stage import Stage
-
         mine = [s for s in plan.stages if s.rank == self._rank and s not in self._stages]
         if not mine:
             return

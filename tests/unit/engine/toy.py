@@ -11,6 +11,7 @@ import threading
 import numpy as np
 
 from vpp_ms.engine.engine import Engine
+from vpp_ms.engine.progress import Progress
 from vpp_ms.engine.prompts import Prompt
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.sampler import Sampler
@@ -97,9 +98,8 @@ def serve(
             channel = net.channel(rank)
             executor = Executor(placement, stages, channel, recorders[rank])
             if rank == 0:
-                engine = Engine(
-                    plan, costs, executor, recorders[0], Sampler(), eos, lambda event: None
-                )
+                progress = Progress(0, recorders[0], lambda event: None)
+                engine = Engine(plan, costs, executor, recorders[0], Sampler(), eos, progress)
                 found.append(engine)
                 answers.append(engine.run(prompts))
             else:
