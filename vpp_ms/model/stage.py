@@ -1,0 +1,98 @@
+"""`Stage`: one virtual stage of the model on this process's device, a `StageCompute`.
+
+Letters: T tokens, H hidden, R sampled rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.errors import RequestError
+from vpp_ms.kv.store import KVStore
+from vpp_ms.model.bank import LayerBank
+from vpp_ms.model.rope import RotaryTable
+from vpp_ms.model.weights import WeightSource
+from vpp_ms.model.worklist import WorkPlanner
+from vpp_ms.schedule.actions import MicroBatch, Segment
+
+
+class Stage:
+    """Layers [first_layer, end_layer), with the embedding if first and the head if last.
+
+    `weights`: a source, or a bank that several stages of this process share: its weights are
+    held once and its graphs compiled once. A layer is computed by the same graphs in the same
+    order whatever stage it is in, so the split into stages does not change a bit of the result.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        *,
+        stage: int,
+        first_layer: int,
+        end_layer: int,
+        is_first: bool,
+        is_last: bool,
+        weights: LayerBank | WeightSource,
+        num_blocks: int,
+        block_size: int,
+    ) -> None:
+        self.stage = stage
+        self._spec, self._is_first, self._is_last = spec, is_first, is_last
+        self._bank = weights if isinstance(weights, LayerBank) else LayerBank(spec, weights)
+        self._ops = self._bank.ops
+        self._layers = range(first_layer, end_layer)
+        self._weights = {layer: self._bank.layer(layer) for layer in self._layers}
+        self._embedding = self._bank.embedding() if is_first else None
+        self._final = (self._bank.final_norm(), self._bank.head()) if is_last else None
+        self.kv = KVStore(
+            self._layers,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=spec.num_kv_heads,
+            head_dim=spec.head_dim,
+        )
+        self._rotary = RotaryTable(spec)
+        self._planner = WorkPlanner(
+            num_heads=spec.num_heads,
+            block_size=block_size,
+            null_block=self.kv.null_block,
+            window=spec.sliding_window,
+        )
+
+    def run(self, micro_batch: MicroBatch, payload: Any) -> Any | None:
+        """Token ids int32 [T] or hidden states [T, H] to hidden states [T, H], or from the last
+        stage float32 logits [R, V] as numpy, None when R = 0.
+
+        Raises RequestError for a position or token id out of the model's range.
+        """
+        work = self._planner.plan(micro_batch.segments)
+        batch = self._ops.batch(work, *self._rotary(work.positions_T))
+        x_TH = self._embed(payload) if self._is_first else payload
+        for layer in self._layers:
+            kind, pages = self._spec.layer_kind(layer), self.kv.pages(layer)
+            x_TH = self._ops.layer(kind, x_TH, batch, pages, self._weights[layer])
+        if self._final is None:
+            return x_TH
+        if batch.samples_R is None:
+            return None
+        return self._ops.head(x_TH, batch, *self._final).asnumpy()
+
+    def warm_up(self) -> None:
+        """Compile and touch all that the first real call would pay for. Writes KV block 0."""
+        segment = Segment(request=-1, start=0, length=1, sample=True, blocks=(0,))
+        shape = (1,) if self._is_first else (1, self._spec.hidden_size)
+        dtype = np.int32 if self._is_first else np.float32
+        self.run(MicroBatch(-1, (segment,), ()), Tensor.from_numpy(np.zeros(shape, dtype)))
+        self._ops.warm_up(self.kv.pages(self._layers[0]))
+
+    def _embed(self, payload: np.ndarray | Tensor) -> Tensor:
+        ids_T = payload.asnumpy() if isinstance(payload, Tensor) else np.asarray(payload)
+        for token in (int(ids_T.min()), int(ids_T.max())):
+            if not 0 <= token < self._spec.vocab_size:
+                raise RequestError("token id", token, allowed=f"0 to {self._spec.vocab_size - 1}")
+        return self._ops.embed(ids_T, self._embedding)
