@@ -1,4 +1,4 @@
-"""Packaging. `model_zoo/` lies at top level in the checkout and installs as `vpp_ms.model_zoo`."""
+"""Packaging; tool settings are in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -53,12 +53,9 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10,<3.13",
-    packages=[
-        *find_packages(include=["vpp_ms", "vpp_ms.*"]),
-        "vpp_ms.model_zoo",
-        *(f"vpp_ms.model_zoo.{name}" for name in find_packages("model_zoo")),
-    ],
-    package_dir={"vpp_ms": "vpp_ms", "vpp_ms.model_zoo": "model_zoo"},
+    # vpp_ms/model_zoo is a link to the top-level model_zoo/, so that a checkout is complete as it
+    # lies: ranks started in it find the zoo whichever way the package was installed.
+    packages=find_packages(include=["vpp_ms", "vpp_ms.*"]),
     package_data={"vpp_ms": ["py.typed"]},
     install_requires=REQUIRES,
     extras_require=EXTRAS,
