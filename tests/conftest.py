@@ -1,4 +1,4 @@
-"""Shared by all tests: a fixed seed for hypothesis, and a run that never writes into the checkout."""
+"""Shared by all tests: hypothesis without deadlines and with the same examples every time."""
 
 from __future__ import annotations
 
