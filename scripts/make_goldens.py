@@ -181,6 +181,7 @@ CASES: dict[str, Case] = {
         6,
         after=transformers_4_spelling,
     ),
+    "mixtral_window": Case(mixtral(sliding_window=16), 8, dtype=torch.bfloat16),
     "mixtral_fused": Case(
         mixtral(hidden_size=64, head_dim=8), 7, save={"save_original_format": False}
     ),

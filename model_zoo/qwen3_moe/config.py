@@ -23,6 +23,8 @@ def read_spec(config: HFConfig, model_dir: Path) -> ModelSpec:
     )
     config.only("attention_bias", False)
     sliding = config.flag("use_sliding_window", default=False)
+    if sliding:  # versions of Transformers differ on which layers it then holds for
+        config.only("max_window_layers", 0)
     return replace(
         decoder,
         moe=read_experts(

@@ -17,7 +17,7 @@ from vpp_ms.errors import CheckpointError
 from vpp_ms.model.family import ExpertNames
 from vpp_ms.model.hf_config import read_json
 from vpp_ms.model.registry import load_family, load_spec
-from vpp_ms.model.tensor_file import TensorFile
+from vpp_ms.model.tensor_file import READABLE, TensorFile
 from vpp_ms.model.weights import layer_shapes
 
 INDEX_FILE = "model.safetensors.index.json"
@@ -86,11 +86,11 @@ class CheckpointReader:
         """
         self._check_names()
         for layer in layers:
-            self._check_shapes(self._layer_parts(layer))
+            self._check_headers(self._layer_parts(layer))
         if with_embedding:
-            self._check_shapes([self._embedding_part()])
+            self._check_headers([self._embedding_part()])
         if with_head:
-            self._check_shapes([self._final_norm_part(), self._head_part()])
+            self._check_headers([self._final_norm_part(), self._head_part()])
 
     def _check_names(self) -> None:
         parts = [self._embedding_part(), self._final_norm_part(), self._head_part()]
@@ -112,15 +112,19 @@ class CheckpointReader:
                 allowed=f"those of {self.spec.num_layers} {self.spec.family} layers (config.json)",
             )
 
-    def _check_shapes(self, parts: Iterable[Part]) -> None:
+    def _check_headers(self, parts: Iterable[Part]) -> None:
         for part in parts:
-            got = self._file(part).tensors[part.name].shape
-            if got != part.shape:
+            file = self._file(part)
+            info = file.tensors[part.name]
+            where = f"{file.path}: {part.name}"
+            if info.shape != part.shape:
                 raise CheckpointError(
-                    f"{self._file(part).path}: {part.name}",
-                    f"shape {list(got)}",
+                    where,
+                    f"shape {list(info.shape)}",
                     allowed=f"{list(part.shape)}, as config.json says",
                 )
+            if info.dtype not in READABLE:
+                raise CheckpointError(where, info.dtype, allowed=f"one of {', '.join(READABLE)}")
 
     def _layer_parts(self, layer: int) -> Iterator[Part]:
         assert 0 <= layer < self.spec.num_layers, f"layer {layer} of {self.spec.num_layers}"
@@ -174,7 +178,7 @@ class CheckpointReader:
         return out
 
     def _read_into(self, part: Part, out: np.ndarray) -> None:
-        self._check_shapes([part])
+        self._check_headers([part])
         self._file(part).read_into(part.name, out)
 
     def _file(self, part: Part) -> TensorFile:

@@ -31,7 +31,7 @@ def find_family(config: HFConfig) -> Family:
     if model_type is None:
         by_architecture = {arch: name for name, arch in FAMILIES.items()}
         model_type = next((by_architecture[a] for a in architectures if a in by_architecture), None)
-    if model_type in FAMILIES:
+    if isinstance(model_type, str) and model_type in FAMILIES:
         known = FAMILIES[model_type]
         if architectures and known not in architectures:
             raise config.error("architectures", architectures, allowed=known)
