@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -157,7 +158,7 @@ def _counted(values: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _table(*headings: str) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         words = heading in {"holds", "hands over", "layers"}
         table.add_column(heading, justify="left" if words else "right")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -17,17 +18,13 @@ def print_result(result: dict[str, Any], config: RunConfig, console: Console | N
     console = console or Console()
     for request in result["requests"]:
         if request.get("text"):
-            console.print(f"\n[bold]{_plain(request['id'])}[/bold] ({_summary(request)})")
+            console.print(
+                f"\n[bold]{_plain(request['id'])}[/bold] ({_summary(request)})", soft_wrap=True
+            )
             console.print(request["text"].strip(), markup=False, highlight=False)
     console.print()
     console.print(_rank_table(result))
-    console.print(
-        f"{result['method']} ({result['placement']}, {result['num_ranks']} ranks x "
-        f"{result['virtual_stages']} stages): {result['prompt_tokens']} prompt tokens in "
-        f"{result['makespan_s']:.2f} s, {result['tokens_per_s']:.0f} tokens/s, "
-        f"bubble {result['bubble_ratio']:.1%} (steady {_share(result['bubble_ratio_steady'])})",
-        highlight=False,
-    )
+    console.print(_run_line(result), markup=False, highlight=False, soft_wrap=True)
     _print_file(console, "result", config, "result.json")
     if config.output.trace:
         _print_file(console, "trace ", config, "trace.json", " (open it in ui.perfetto.dev)")
@@ -40,7 +37,9 @@ def print_comparison(
 ) -> None:
     """Medians per method, and ratios of tokens/s to the first method."""
     console = console or Console()
-    table = Table(title=f"{comparison['origin']}, median of {comparison['rounds']} rounds")
+    table = Table(
+        box=SIMPLE_HEAD, title=f"{comparison['origin']}, median of {comparison['rounds']} rounds"
+    )
     table.add_column("method")
     for heading in ("makespan s", "tokens/s", "bubble", "steady bubble", "ratio to first"):
         table.add_column(heading, justify="right")
@@ -58,20 +57,30 @@ def print_comparison(
     _print_file(console, "comparison", config, "compare.json")
 
 
+def _run_line(result: dict[str, Any]) -> str:
+    steady = _share(result["bubble_ratio_steady"])
+    return (
+        f"{result['method']} ({result['placement']}, {result['num_ranks']} ranks x "
+        f"{result['virtual_stages']} stages): {result['prompt_tokens']} prompt tokens at "
+        f"{result['tokens_per_s']:.0f} tokens/s, makespan {result['makespan_s']:.2f} s, "
+        f"bubble {result['bubble_ratio']:.1%} (steady {steady})"
+    )
+
+
 def _rank_table(result: dict[str, Any]) -> Table:
-    table = Table()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for heading in (
         "rank",
         "busy s",
         "busy",
-        "wait recv s",
-        "wait send s",
+        "recv wait s",
+        "send wait s",
         "sent MiB",
-        "messages",
+        "msgs",
         "peak MiB",
         "CPU s",
     ):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for rank in result["ranks"]:
         table.add_row(
             str(rank["rank"]),
