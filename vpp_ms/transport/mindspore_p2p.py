@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import mindspore as ms
 import msgspec
+import numpy as np
 import zmq
 from mindspore import mint
 from mindspore.communication import create_group, init
@@ -71,7 +72,7 @@ class P2PChannel:
     """The rank's `Channel`. Making one is collective; it initialises MindSpore's communication.
 
     Set the MindSpore context (mode, device target) before. Payloads: tensors of `DTYPES`, any
-    shape. Deliveries come on the channel's own thread.
+    shape, or numpy arrays of these, which arrive as tensors. Deliveries come on the channel's own thread.
     """
 
     def __init__(self, member: Member, env: RankEnv) -> None:
@@ -161,6 +162,8 @@ class P2PChannel:
         route, payload = parcel.route, parcel.payload
         envelope, handle = _Envelope(), None
         if payload is not None:
+            if isinstance(payload, np.ndarray):
+                payload = ms.Tensor.from_numpy(payload)
             envelope = _Envelope(str(payload.dtype), tuple(payload.shape))
             assert envelope.dtype in DTYPES, f"{route.name}: payload of {envelope.dtype}"
             if payload.size > 0:
