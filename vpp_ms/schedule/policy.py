@@ -30,7 +30,7 @@ class Prioritizer:
     late_sweep, early_sweep: the later (earlier) sweep first, the oldest first within it.
     longest_path: the action with most predicted time between its start and the end of all that
     is known; what is added later continues the same scale. best: at the first `add` the orders
-    are tried in an ideal walk under `window` and the shortest one stays.
+    are tried in an ideal walk under `window`, and the shortest stays; `order` then names it.
     """
 
     def __init__(self, placement: Placement, order: str, window: Window | None = None) -> None:
@@ -48,22 +48,13 @@ class Prioritizer:
         if not segment_lists:
             return []
         if self.order == BEST:
-            self.order = self._find_best(segment_lists, costs_nS)
-        return self._number(segment_lists, self._priorities(self.order, costs_nS))
-
-    def overtake(self, segments: Sequence[Segment], next_in_line: MicroBatch) -> MicroBatch:
-        """A micro-batch to run right before `next_in_line`, as urgent as it on every stage.
-
-        It is younger in no queue than what it overtakes, so ties go to it. Its `index` is that
-        of `next_in_line`: whoever injects renumbers.
-        """
-        return MicroBatch(next_in_line.index, tuple(segments), next_in_line.priority)
-
-    def _number(
-        self, segment_lists: Sequence[Sequence[Segment]], priorities_nS: np.ndarray
-    ) -> list[MicroBatch]:
-        first = self._next_index
-        self._next_index += len(segment_lists)
+            self.order = self._find_best(costs_nS)
+        priorities_nS = self._priorities(self.order, costs_nS)
+        if self.order == "longest_path":
+            # What is added next starts later by one pass of this through its dearest stage.
+            self._elapsed_s += float(costs_nS.max(axis=1).sum())
+            priorities_nS = priorities_nS - self._elapsed_s
+        first, self._next_index = self._next_index, self._next_index + len(segment_lists)
         return [
             MicroBatch(first + i, tuple(segments), tuple(priority))
             for i, (segments, priority) in enumerate(
@@ -71,27 +62,31 @@ class Prioritizer:
             )
         ]
 
+    def overtake(self, segments: Sequence[Segment], next_in_line: MicroBatch) -> MicroBatch:
+        """A micro-batch to run right before `next_in_line`, as urgent as it on every stage.
+
+        Its `index` is that of `next_in_line`: whoever injects renumbers. Being the older of the
+        two then, it wins their ties.
+        """
+        return MicroBatch(next_in_line.index, tuple(segments), next_in_line.priority)
+
     def _priorities(self, order: str, costs_nS: np.ndarray) -> np.ndarray:
         if order == "longest_path":
-            priorities_nS = longest_paths(costs_nS)
-            # A later batch starts one bottleneck stage's work after this one.
-            self._elapsed_s += float(costs_nS.max(axis=1).sum())
-            return priorities_nS - self._elapsed_s
-        num_ranks = self._placement.num_ranks
-        sweeps_S = np.arange(costs_nS.shape[1]) // num_ranks
+            return longest_paths(costs_nS)
+        sweeps_S = np.arange(costs_nS.shape[1]) // self._placement.num_ranks
         sign = 1.0 if order == "late_sweep" else -1.0
         return np.broadcast_to(sign * sweeps_S, costs_nS.shape)
 
-    def _find_best(self, segment_lists: Sequence[Sequence[Segment]], costs_nS: np.ndarray) -> str:
+    def _find_best(self, costs_nS: np.ndarray) -> str:
         if self._placement.virtual_stages == 1:
             return "late_sweep"  # one stage per rank: there is nothing to choose
-        makespans = {}
-        for order in ORDERS:
-            batches = prioritize(self._placement, segment_lists, costs_nS, order)
-            window = None if self._window is None else self._window.fresh()
-            run = walk(self._placement, batches, costs_nS, window=window)
-            makespans[order] = run.makespan_s
-        return min(ORDERS, key=lambda order: makespans[order])
+        return min(ORDERS, key=lambda order: self._makespan_s(order, costs_nS))
+
+    def _makespan_s(self, order: str, costs_nS: np.ndarray) -> float:
+        rows = self._priorities(order, costs_nS).tolist()
+        batches = [MicroBatch(i, (), tuple(row)) for i, row in enumerate(rows)]
+        window = None if self._window is None else self._window.fresh()
+        return walk(self._placement, batches, costs_nS, window=window).makespan_s
 
 
 def prioritize(

@@ -7,12 +7,15 @@ free. Bubbles are in percent.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vpp_ms.plan.chunking import ChunkRule, LatencyModel
 from vpp_ms.plan.placement import Placement
 from vpp_ms.schedule.actions import Action
 from vpp_ms.schedule.policy import prioritize
@@ -140,6 +143,50 @@ def test_one_common_order_is_a_trap_and_ours_does_not_fall_into_it(num_ranks, n)
     assert common.bubble_ratio > 0.60
     ours = run("v2", num_ranks, times_n)
     assert 100.0 * ours.bubble_ratio <= GREEDY[num_ranks, n, 10]["v2"] + SLACK
+
+
+# A DeepSeek-V3.1-like cost per rank: 32K chunks, fixed cost 10 % of the first chunk's, makespan
+# over the fixed plan's sum of times. The dynamic column is the best of a sweep of bases.
+BASE = 32768
+VARIABLE = LatencyModel(a=2.5e-6, b=0.074)
+MODEL = replace(VARIABLE, c=0.1 * VARIABLE.time_of(0, BASE))
+COMPOSED = {  # (request, P): plain fixed, plain dynamic, V2 fixed, V2 + tail, loop4 fixed
+    (512, 2): (1.117, 1.042, 1.062, 1.022, 1.029),
+    (512, 4): (1.352, 1.083, 1.198, 1.071, 1.088),
+    (512, 8): (1.821, 1.134, 1.517, 1.355, 1.205),
+    (1024, 2): (1.061, 1.021, 1.031, 1.009, 1.015),
+    (1024, 4): (1.182, 1.042, 1.096, 1.032, 1.045),
+    (1024, 8): (1.424, 1.067, 1.239, 1.167, 1.106),
+}
+
+
+def chunk_times(rule, length):
+    chunks = rule.cut(length)
+    starts = [0, *accumulate(chunks)][:-1]
+    times = (MODEL.time_of(start, size) for start, size in zip(starts, chunks, strict=True))
+    return np.array(list(times))
+
+
+def dynamic_rule(first_chunk_times):
+    target = MODEL.time_of(0, BASE) * first_chunk_times
+    base = int(MODEL.size_for(0, target))
+    return ChunkRule("dynamic", base, alignment=64, latency=MODEL, min_tokens=2048)
+
+
+@pytest.mark.parametrize("case", COMPOSED)
+def test_placement_and_chunking_compose(case):
+    length, num_ranks = case[0] * 1024, case[1]
+    fixed, tail = (chunk_times(ChunkRule(m, BASE), length) for m in ("fixed", "tail"))
+    targets = np.geomspace(0.5, 8.0, 25)
+    sweep = [chunk_times(dynamic_rule(target), length) for target in targets]
+    found = (
+        run("plain", num_ranks, fixed).makespan_s,
+        min(run("plain", num_ranks, times_n).makespan_s for times_n in sweep),
+        run("v2", num_ranks, fixed).makespan_s,
+        run("v2", num_ranks, tail).makespan_s,
+        run("loop4", num_ranks, fixed).makespan_s,
+    )
+    assert np.array(found) / fixed.sum() == pytest.approx(COMPOSED[case], abs=0.002)
 
 
 def test_a_million_tokens_on_64_ranks_take_seconds():
