@@ -30,7 +30,7 @@ def show_progress(console: Console | None = None) -> Iterator[OnEvent]:
         yield PlainView(console).take
         return
     view = LiveView()
-    with Live(view.render(), console=console, refresh_per_second=8, transient=True) as live:
+    with Live(view.render(), console=console, refresh_per_second=4, transient=True) as live:
 
         def take(event: Event) -> None:
             view.take(event)
