@@ -40,7 +40,7 @@ def show_progress(console: Console | None = None) -> Iterator[OnEvent]:
 
 
 class Phases:
-    """The phase each rank is in, and the slowest of them."""
+    """The phase each rank is in, and the slowest of them; only rank 0 knows when decode begins."""
 
     ORDER = ("load", "compile", "prefill", "decode")
 
@@ -55,6 +55,8 @@ class Phases:
 
     @property
     def current(self) -> str:
+        if self._of_rank.get(0) == "decode":
+            return "decode"
         phases = [p for p in self._of_rank.values() if p in self.ORDER]
         return min(phases, key=self.ORDER.index) if phases else "start"
 

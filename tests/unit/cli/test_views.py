@@ -43,6 +43,13 @@ def test_a_phase_is_reached_when_the_slowest_rank_is_there() -> None:
     assert phases.enter(1, "compile") == "compile"
 
 
+def test_rank_0_alone_says_when_decode_begins() -> None:
+    phases = Phases()
+    for rank in range(3):
+        phases.enter(rank, "prefill")
+    assert phases.enter(0, "decode") == "decode"
+
+
 def test_plain_lines_are_few_and_the_last_one_is_shown() -> None:
     target = console()
     view = PlainView(target)
