@@ -171,7 +171,7 @@ class Engine:
         else:
             try:
                 position = len(request.output_token_ids)
-                token = self._sampler.sample(logits_V, request.slot, position)
+                token = self._sampler.sample(logits_V, request.prompt.id, position)
                 request.commit(token, self._eos, now_s)
             except RequestError as error:
                 request.fail(str(error))
