@@ -76,10 +76,13 @@ class Engine:
         """Inject what the window admits: decode tokens first, then prompts in order."""
         if self._waiting:
             self._admit()
-        if self._decodable and self._inject(self._decode_micro_batch()):
-            self._decodable = []
-        while self._pending and self._inject(self._pending[0]):
-            self.prefill.append(self._pending.popleft())
+        if self._decodable:
+            segments = self._decode_segments()
+            if self._window.admits(self._cost_s(segments)):
+                self._inject(self._decode_micro_batch(segments))
+                self._decodable = []
+        while self._pending and self._window.admits(self._cost_s(self._pending[0].segments)):
+            self.prefill.append(self._inject(self._pending.popleft()))
 
     def _admit(self) -> None:
         """Give KV blocks to waiting requests, first come first served, and plan their chunks."""
@@ -117,25 +120,29 @@ class Engine:
         used = -(-(segment.start + segment.length) // self._plan.block_size)
         return replace(segment, blocks=blocks[:used])
 
-    def _decode_micro_batch(self) -> MicroBatch:
-        """The newest token of every request that has one, ahead of what is pending."""
-        segments = tuple(
+    def _decode_segments(self) -> tuple[Segment, ...]:
+        """The newest token of every request that has one."""
+        return tuple(
             self._with_blocks(Segment(r.slot, r.num_computed, 1, sample=True), r.blocks)
             for r in self._decodable
         )
+
+    def _decode_micro_batch(self, segments: tuple[Segment, ...]) -> MicroBatch:
+        """Ahead of what is pending."""
         if self._pending:
             return self._prioritizer.overtake(segments, self._pending[0])
         return self._prioritizer.add([segments], self._costs.table([segments]))[0]
 
-    def _inject(self, micro_batch: MicroBatch) -> bool:
-        cost_s = sum(self._costs(micro_batch.segments)) / self._plan.placement.num_ranks
-        if not self._window.admits(cost_s):
-            return False
+    def _cost_s(self, segments: Sequence[Segment]) -> float:
+        """Predicted work in the window's unit: one rank's share."""
+        return sum(self._costs(segments)) / self._plan.placement.num_ranks
+
+    def _inject(self, micro_batch: MicroBatch) -> MicroBatch:
         micro_batch = replace(micro_batch, index=self._num_injected)
-        self._window.enter(micro_batch.index, cost_s)
+        self._window.enter(micro_batch.index, self._cost_s(micro_batch.segments))
         self._num_injected += 1
         self._executor.submit(micro_batch, self._token_ids(micro_batch))
-        return True
+        return micro_batch
 
     def _is_decode(self, micro_batch: MicroBatch) -> bool:
         segment = micro_batch.segments[0]

@@ -1,15 +1,16 @@
 """The latency profile behind dynamic chunks: every rank times its own stages, all agree.
 
-The samples are whole forwards at prefix 0, as the published chunkers take them, but of every
-rank: the dearest rank sets the pace. A rank that cannot be profiled makes all fall back to
-fixed chunks together.
+Whole chunks of several sizes, at prefix 0 and, so that the growth with the prefix is measured
+and not inferred, at depth. The dearest rank sets the pace. A rank that cannot be profiled makes
+all fall back to fixed chunks together.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,35 +18,46 @@ from vpp_ms.executor.compute import StageCompute
 from vpp_ms.schedule.actions import MicroBatch, Segment
 
 REPEATS = 3
-FRACTIONS = (1.25, 1.125, 1.0, 0.875, 0.75, 0.625, 0.5)
+SIZES = (1.25, 1.0, 0.875, 0.75, 0.625, 0.5)  # of the base chunk, at prefix 0
+DEPTHS = (0.25, 0.5, 0.75)  # of the KV pool, for a chunk of the base size
 
 
-def sample_sizes(chunk_tokens: int, max_tokens: int) -> list[int]:
-    """Chunk sizes to time, around the base size; none longer than the KV pool holds."""
-    sizes = {min(max(int(chunk_tokens * fraction), 1), max_tokens) for fraction in FRACTIONS}
-    return sorted(sizes, reverse=True)
+class Sample(NamedTuple):
+    """A chunk of `length` tokens behind a prefix of `start`."""
+
+    start: int
+    length: int
+
+
+def samples(chunk_tokens: int, max_tokens: int) -> list[Sample]:
+    """What to time, within a KV pool of `max_tokens`."""
+    lengths = {min(max(int(chunk_tokens * share), 1), max_tokens) for share in SIZES}
+    room = max(max_tokens - chunk_tokens, 0)
+    starts = {int(room * share) for share in DEPTHS} - {0}
+    at_depth = [Sample(start, min(chunk_tokens, max_tokens)) for start in sorted(starts)]
+    return [Sample(0, length) for length in sorted(lengths, reverse=True)] + at_depth
 
 
 def time_stages(
-    stages: Iterable[StageCompute], sizes: Sequence[int], block_size: int, num_stages: int
+    stages: Sequence[StageCompute], chunks: Sequence[Sample], block_size: int, num_stages: int
 ) -> list[float]:
-    """Milliseconds that this rank needs for one chunk of each size (median of repeats)."""
-    stages = list(stages)
+    """Milliseconds that this rank needs for each chunk (median of repeats)."""
     times_ms = []
-    for size in sizes:
-        blocks = tuple(range(-(-size // block_size)))
-        probe = MicroBatch(0, (Segment(0, 0, size, blocks=blocks),), (0.0,) * num_stages)
-        runs_s = []
-        for _ in range(REPEATS):
-            elapsed_s = 0.0
-            for stage in stages:
-                payload = stage.example_payload(size)
-                start_s = time.perf_counter()
-                stage.run(probe, payload)
-                elapsed_s += time.perf_counter() - start_s
-            runs_s.append(elapsed_s)
-        times_ms.append(1e3 * median(runs_s))
+    for start, length in chunks:
+        blocks = tuple(range(-(-(start + length) // block_size)))
+        probe = MicroBatch(0, (Segment(0, start, length, blocks=blocks),), (0.0,) * num_stages)
+        times_ms.append(1e3 * median(_time_once(stages, probe) for _ in range(REPEATS)))
     return times_ms
+
+
+def _time_once(stages: Sequence[StageCompute], probe: MicroBatch) -> float:
+    elapsed_s = 0.0
+    for stage in stages:
+        payload = stage.example_payload(probe.num_tokens)
+        start_s = time.perf_counter()
+        stage.run(probe, payload)
+        elapsed_s += time.perf_counter() - start_s
+    return elapsed_s
 
 
 def encode_times(times_ms: list[float] | None) -> bytes:

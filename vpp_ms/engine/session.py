@@ -134,10 +134,11 @@ class Session:
 
     def _profile(self, plan: Plan, variant: str) -> Fit:
         """Latency of whole chunks, fitted to the slowest rank's times; the same on all ranks."""
-        sizes = profile.sample_sizes(plan.chunking.chunk_tokens, plan.num_blocks * plan.block_size)
+        chunk_tokens = plan.chunking.chunk_tokens
+        chunks = profile.samples(chunk_tokens, plan.num_blocks * plan.block_size)
         mine = [self._stages[s] for s in plan.stages if s.rank == self._rank]
         try:
-            times_ms = profile.time_stages(mine, sizes, plan.block_size, plan.placement.num_stages)
+            times_ms = profile.time_stages(mine, chunks, plan.block_size, plan.placement.num_stages)
         except Exception as error:
             log.warning("rank %d could not be profiled (%s)", self._rank, error)
             times_ms = None
@@ -145,4 +146,5 @@ class Session:
         dearest_ms = profile.dearest(gathered)
         if dearest_ms is None:
             return Fit(None, "a rank could not be profiled")
-        return fit_latency(sizes, dearest_ms, plan.chunking.chunk_tokens)
+        starts, lengths = zip(*chunks, strict=True)
+        return fit_latency(lengths, dearest_ms, chunk_tokens, starts)

@@ -82,12 +82,15 @@ class Stage:
             return None
         return self._ops.head(x_TH, batch, *self._final).asnumpy()
 
+    def example_payload(self, num_tokens: int) -> Tensor:
+        """Zeros: token ids int32 [T] for the first stage, else hidden states [T, H]."""
+        shape = (num_tokens,) if self._is_first else (num_tokens, self._spec.hidden_size)
+        return Tensor.from_numpy(np.zeros(shape, np.int32 if self._is_first else np.float32))
+
     def warm_up(self) -> None:
         """Compile and touch all that the first real call would pay for. Writes KV block 0."""
         segment = Segment(request=-1, start=0, length=1, sample=True, blocks=(0,))
-        shape = (1,) if self._is_first else (1, self._spec.hidden_size)
-        dtype = np.int32 if self._is_first else np.float32
-        self.run(MicroBatch(-1, (segment,), ()), Tensor.from_numpy(np.zeros(shape, dtype)))
+        self.run(MicroBatch(-1, (segment,), ()), self.example_payload(1))
         self._ops.warm_up(self.kv.pages(self._layers[0]))
 
     def _embed(self, payload: np.ndarray | Tensor) -> Tensor:

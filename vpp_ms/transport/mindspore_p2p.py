@@ -72,7 +72,8 @@ class P2PChannel:
     """The rank's `Channel`. Making one is collective; it initialises MindSpore's communication.
 
     Set the MindSpore context (mode, device target) before. Payloads: tensors of `DTYPES`, any
-    shape, or numpy arrays of these, which arrive as tensors. Deliveries come on the channel's own thread.
+    shape, or numpy arrays of these, which arrive as tensors. Deliveries come on the channel's
+    own thread.
     """
 
     def __init__(self, member: Member, env: RankEnv) -> None:
