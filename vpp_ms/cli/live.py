@@ -80,6 +80,8 @@ class PlainView:
             self._progress(event)
 
     def _progress(self, event: Event) -> None:
+        if event["elapsed_s"] < self._last_s:  # the next run of a comparison
+            self._last_s = -PLAIN_EVERY_S
         finished = event["chunks_done"] == event["chunks_total"]
         if not finished and event["elapsed_s"] - self._last_s < PLAIN_EVERY_S:
             return
