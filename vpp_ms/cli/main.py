@@ -1,15 +1,16 @@
 """The commands, and the one place where an error becomes a line and an exit code.
 
 Exit codes: 0 done; 1 a bug (with its stack trace); 2 bad input, or a request that failed;
-3 a rank was lost; 130 interrupted.
+3 a rank was lost; 130 interrupted (128 + N: ended by signal N).
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -115,7 +116,9 @@ def prepare_demo_command(
 
 
 def main() -> None:
-    """Entry point of the `vpp-ms` script."""
+    """Entry point of the `vpp-ms` script. Ends its ranks when it is told to end itself."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     sys.exit(run_cli(sys.argv[1:]))
 
 
@@ -136,6 +139,10 @@ def run_cli(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else DONE
+
+
+def _leave(number: int, frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _parse_methods(text: str) -> tuple[str, ...]:
