@@ -28,9 +28,12 @@ from vpp_ms.transport.hub import Failure, Hub, listen
 OnEvent = Callable[[dict], None]
 PORTS = range(20_000, 32_000, 2)  # below the ports that systems give to outgoing connections
 PORT_TRIES = 50
-POLL_S = 0.1
+POLL_S = 0.05
+MSRUN = -1  # in place of a rank
+MSRUN_NOTICE_S = 1.0  # msrun ends when a rank has, whose word or death explains more
 DEATH_NOTICE_S = 0.3  # the hub sees a member's death at once; so long the watch leaves it to it
-LAST_WORDS_S = 1.0  # for logs; MindSpore takes 2 to 6 s to shut down, which nobody needs
+LAST_WORDS_S = 2.0  # after a failure, for the ranks to write their logs
+GOODBYE_S = 0.5  # after all goodbyes; MindSpore takes 2 to 6 s to shut down, which nobody needs
 LOG_LINES = 3
 
 
@@ -92,47 +95,58 @@ class _Watch:
 
     def until_all_left(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        while not self.hub.ended.is_set():
-            self._forward_events(POLL_S)
+        while not self.hub.ended.wait(POLL_S):
+            self._forward_events()
             self.processes.refresh()
             failure = self._unexplained_end()
             if failure is None and time.monotonic() > deadline_s:
                 failure = self._late(timeout_s)
             if failure is not None:
                 self.hub.fail(failure)
-                self.hub.ended.wait()
-        self.processes.wait_for_ranks(LAST_WORDS_S)
-        self._forward_events(0)
-        if self.hub.failure is not None:
-            raise self._error(self.hub.failure)
+        failure = self.hub.failure
+        if failure is not None and failure.died:
+            failure = self._ended_unjoined() or failure
+        self.processes.wait_for_ranks(LAST_WORDS_S if failure else GOODBYE_S)
+        self._forward_events()
+        if failure is not None:
+            raise self._error(failure)
 
-    def _forward_events(self, timeout_s: float) -> None:
-        """Pass on what has been reported; wait up to `timeout_s` for the first."""
-        try:
-            self.on_event(self.events.get(timeout=timeout_s))
-            while True:
-                self.on_event(self.events.get_nowait())
-        except queue.Empty:
-            return
+    def _forward_events(self) -> None:
+        while not self.events.empty():
+            self.on_event(self.events.get())
+
+    def _ended_unjoined(self) -> Failure | None:
+        """A rank that ended before it joined: then msrun, not fate, killed the one the hub missed.
+
+        Asked at once after the hub's notice; msrun takes up to a second to kill the others.
+        """
+        for rank in self.processes.ended_ranks():
+            if rank not in self.hub.joined:
+                return self._death(rank)
+        return None
 
     def _unexplained_end(self) -> Failure | None:
         """A rank, or msrun, that is gone without a word and that the hub did not miss in time."""
         for rank in self.processes.ended_ranks():
-            since_s = self.ended_since_s.setdefault(rank, time.monotonic())
-            notice_s = DEATH_NOTICE_S if rank in self.hub.joined else 0.0
-            if rank not in self.hub.explained and time.monotonic() >= since_s + notice_s:
-                what = f"died during {self.hub.phase_of(rank)} (pid {self.processes.pid_of(rank)})"
-                return Failure(rank, f"rank {rank}", what, died=True)
+            if rank not in self.hub.explained and self._ended_for_s(rank) >= DEATH_NOTICE_S:
+                return self._death(rank)
         code = self.processes.root.poll()
-        if code is not None and not self.hub.explained:
+        if code is not None and self._ended_for_s(MSRUN) >= MSRUN_NOTICE_S:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            return Failure(-1, "msrun", how, died=True)
-        return None
+            return Failure(MSRUN, "msrun", how, died=True)
+        return self._ended_unjoined()
+
+    def _death(self, rank: int) -> Failure:
+        what = f"died during {self.hub.phase_of(rank)} (pid {self.processes.pid_of(rank)})"
+        return Failure(rank, f"rank {rank}", what, died=True)
+
+    def _ended_for_s(self, process: int) -> float:
+        return time.monotonic() - self.ended_since_s.setdefault(process, time.monotonic())
 
     def _late(self, timeout_s: float) -> Failure:
         left = sorted(set(range(self.hub.num_ranks)) - self.hub.left)
         phases = ", ".join(f"rank {rank} in {self.hub.phase_of(rank)}" for rank in left)
-        return Failure(-1, "launch.timeout_s", f"not done after {timeout_s:g} s: {phases}")
+        return Failure(MSRUN, "launch.timeout_s", f"not done after {timeout_s:g} s: {phases}")
 
     def _fail(self, failure: Failure) -> None:
         self.hub.fail(failure)
@@ -179,6 +193,7 @@ def _msrun_command(
         "master_port": port,
         "log_dir": log_dir,
         "join": True,
+        "tail_worker_log": num_ranks,  # nobody's: else a `tail -f` per rank writes into msrun.log
     }
     if pin_cores:
         options["bind_core"] = _core_map(num_ranks)

@@ -4,31 +4,25 @@ One TCP connection per member. The kernel closes it when the process ends, howev
 connection that ends without a goodbye is a death: no heartbeat, and no false alarm while a rank
 compiles. The first death or error ends the run; every other member is told whose it was.
 
-`python -m vpp_ms.transport.hub HOST PORT NUM_RANKS RUN_KEY` is the hub that rank 0 starts when
-no launcher hosts it. It is a process of its own, because rank 0 can hold its interpreter's lock
-for seconds.
+A launcher hosts it in a thread; without one, rank 0 starts it as a process, see `hub_process`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from vpp_ms.errors import ConfigError
 from vpp_ms.transport import wire
 
-log = logging.getLogger(__name__)
-
 OnEvent = Callable[[dict], None]
+JOIN_TIMEOUT_S = 60.0
 HELLO_TIMEOUT_S = 10.0
-TROUBLE_GRACE_S = 0.5  # a death behind an error is its cause; so long an error waits for one
-LAST_WORDS_S = 2.0  # how long a hub of its own lets members read why they end
+CLOSE_TIMEOUT_S = 1.0
+TROUBLE_GRACE_S = 0.5  # an error may be the echo of a death: so long, or until its rank ends too
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,6 @@ class _Seat:
     host: str
     writer: asyncio.StreamWriter
     phase: str = "start"
-    trouble: bool = False
 
     @property
     def name(self) -> str:
@@ -60,20 +53,24 @@ class _Seat:
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket. Raises ConfigError when the address is taken or not of this host."""
+    if not 0 < port < 1 << 16:
+        raise ConfigError("launch.master_port", port, allowed="1 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
         raise ConfigError(
-            "launch.master_port", f"{host}:{port} cannot be used ({error.strerror or error})"
+            "launch.master_port",
+            f"{host}:{port} cannot be used ({error.strerror or error})",
+            hint="leave it out (a free port is chosen), or give another one",
         ) from None
 
 
 class Hub:
     """Serves `num_ranks` members on `server` from a thread of its own.
 
-    `on_event` is called on that thread with every report, `rank` added. `failure`, `joined` and
-    `left` may be read at any time.
+    `on_event` is called on that thread with every report, `rank` added. `failure`, `joined`,
+    `left` and `explained` may be read at any time.
     """
 
     def __init__(
@@ -84,10 +81,11 @@ class Hub:
         self._on_event = on_event
         self._seats: dict[int, _Seat] = {}
         self._parts: dict[str, dict[int, bytes]] = {}
-        self._tasks: set[asyncio.Task] = set()
+        self._troubles: dict[int, Failure] = {}
         self.failure: Failure | None = None
         self.joined: set[int] = set()
         self.left: set[int] = set()
+        self.explained: set[int] = set()  # said goodbye or what troubles them: they may end
         self.ended = threading.Event()  # failed, or all ranks have left
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
@@ -118,12 +116,17 @@ class Hub:
         server = self._loop.run_until_complete(start)
         self._loop.run_forever()
         server.close()
-        for seat in self._seats.values():
-            seat.writer.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._close_connections())
         self._loop.close()
+
+    async def _close_connections(self) -> None:
+        """Ends the tasks that serve them first, so that nobody is taken for dead."""
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        closing = [seat.writer.wait_closed() for seat in self._seats.values()]
+        await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_TIMEOUT_S)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -181,12 +184,18 @@ class Hub:
                 self._trouble(seat, message)
             case wire.Goodbye():
                 seat.writer.write(wire.frame(message))
-                self.left.add(seat.rank) if seat.rank >= 0 else None
-                self.ended.set() if self.all_left else None
+                self._leave(seat)
                 return False
             case wire.Hello():
                 raise ValueError("a second hello")
         return True
+
+    def _leave(self, seat: _Seat) -> None:
+        self.explained.add(seat.rank)
+        if seat.rank >= 0:
+            self.left.add(seat.rank)
+        if self.all_left:
+            self.ended.set()
 
     def _gather(self, seat: _Seat, message: wire.Gather) -> None:
         parts = self._parts.setdefault(message.name, {})
@@ -196,15 +205,16 @@ class Hub:
             self._tell(wire.Gathered(message.name, [parts[r] for r in range(self.num_ranks)]))
 
     def _trouble(self, seat: _Seat, message: wire.Trouble) -> None:
-        seat.trouble = True
+        self.explained.add(seat.rank)
         failure = Failure(seat.rank, seat.name, message.text, user_error=message.user_error)
-        if message.user_error:
-            self._fail(failure)
-        else:
-            self._loop.call_later(TROUBLE_GRACE_S, self._fail, failure)
+        self._troubles[seat.rank] = failure
+        self._loop.call_later(0 if message.user_error else TROUBLE_GRACE_S, self._fail, failure)
 
     def _mourn(self, seat: _Seat) -> None:
-        if seat.trouble:
+        trouble = self._troubles.get(seat.rank)
+        if trouble is not None:
+            self._fail(trouble)
+        if seat.rank in self.explained:
             return
         what = f"died during {seat.phase} (pid {seat.pid} on {seat.host})"
         self._fail(Failure(seat.rank, seat.name, what, died=True))
@@ -223,19 +233,3 @@ class Hub:
                 continue
             if not seat.writer.is_closing():
                 seat.writer.write(data)
-
-
-def main(arguments: list[str]) -> int:
-    """A hub of its own, until all have left or the run has failed."""
-    host, port, num_ranks, run_key = arguments
-    hub = Hub(listen(host, int(port)), int(num_ranks), run_key, lambda event: None)
-    hub.ended.wait()
-    if hub.failure is not None:
-        log.error("%s: %s", hub.failure.who, hub.failure.what)
-    time.sleep(LAST_WORDS_S)
-    hub.stop()
-    return 0 if hub.failure is None else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

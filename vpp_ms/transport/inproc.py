@@ -76,13 +76,12 @@ class InProcessChannel:
     def open(self, routes: Sequence[Route], receiver: Receiver) -> None:
         self._receiver = receiver
         for route in routes:
-            if route.name in self._routes:
+            if self.rank not in (route.source, route.target) or route.name in self._routes:
                 continue
+            self._routes[route.name] = route
             if route.source == self.rank:
                 self.meters[route.name] = LinkMeter()
-                self._routes[route.name] = route
-            elif route.target == self.rank:
-                self._routes[route.name] = route
+            if route.target == self.rank:
                 thread = threading.Thread(target=self._receive, args=(route,), daemon=True)
                 self._threads.append(thread)
                 thread.start()

@@ -21,10 +21,10 @@ from typing import NoReturn
 from vpp_ms.config.environ import RankEnv
 from vpp_ms.errors import RankError
 from vpp_ms.transport import wire
+from vpp_ms.transport.hub import JOIN_TIMEOUT_S, listen
 
 LOST_EXIT_CODE = 3
 UNWIND_S = 5.0
-JOIN_TIMEOUT_S = 60.0
 FAREWELL_TIMEOUT_S = 5.0
 _RETRY_S = 0.1
 
@@ -71,7 +71,8 @@ class Member:
     ) -> Member:
         """Connect to the hub; rank 0 starts one first when no launcher does.
 
-        Raises RankError when no hub answers within `timeout_s`.
+        Raises ConfigError when rank 0 cannot host it, RankError when no hub answers within
+        `timeout_s`.
         """
         if env.hosts_hub:
             _start_hub(env)
@@ -169,9 +170,12 @@ class Member:
 
 
 def _start_hub(env: RankEnv) -> None:
-    command = [sys.executable, "-m", "vpp_ms.transport.hub"]
-    arguments = [env.hub_host, str(env.hub_port), str(env.num_ranks), env.run_key]
-    subprocess.Popen([*command, *arguments], start_new_session=True)
+    """In a session of its own: it outlives rank 0 for as long as it takes to tell the others."""
+    with listen(env.hub_host, env.hub_port) as server:
+        descriptor = server.fileno()
+        arguments = [str(descriptor), str(env.num_ranks), env.run_key]
+        command = [sys.executable, "-m", "vpp_ms.transport.hub_process", *arguments]
+        subprocess.Popen(command, pass_fds=[descriptor], start_new_session=True)
 
 
 def _connect(host: str, port: int, timeout_s: float) -> socket.socket:
