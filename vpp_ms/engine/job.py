@@ -13,6 +13,7 @@ from vpp_ms.config.schema import RunConfig
 from vpp_ms.engine.launch import launch
 from vpp_ms.engine.prompts import Prompt, read_prompts
 from vpp_ms.errors import ConfigError, RankError
+from vpp_ms.model.checkpoint import CheckpointReader
 from vpp_ms.model.registry import load_spec
 from vpp_ms.plan.latency import Fit
 from vpp_ms.plan.plan import Plan, make_plan
@@ -88,6 +89,8 @@ def prepare_job(variants: Mapping[str, RunConfig], rounds: int = 1) -> Job:
     """
     config = next(iter(variants.values()))
     spec = load_spec(config.pretrained_model_dir)
+    reader = CheckpointReader(config.pretrained_model_dir, spec)
+    reader.check(range(spec.num_layers), with_embedding=True, with_head=True)
     prompts = tuple(read_prompts(config, spec))
     lengths = tuple(len(prompt.token_ids) for prompt in prompts)
     settled = {name: resolve_auto(variant, spec, lengths) for name, variant in variants.items()}
