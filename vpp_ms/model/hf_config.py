@@ -130,7 +130,7 @@ class HFConfig:
         if kind not in ROPE_PARAMS:
             raise self.error("rope_type", repr(kind), allowed=", ".join(ROPE_PARAMS))
         unknown = sorted(set(table) - _ROPE_COMMON - set(ROPE_PARAMS[kind]))
-        if unknown and kind != "default":
+        if unknown:
             raise inner.error(unknown[0], repr(table[unknown[0]]), allowed=f"not with {kind}")
         for source in (self, inner):
             source.only("partial_rotary_factor", 1.0)

@@ -224,6 +224,7 @@ def test_end_tokens_of_generation_config_win(tmp_path: Path) -> None:
         ("mixtral", {"rope_scaling": {"type": "linear"}}, ["factor", "missing"]),
         ("mixtral", {"rope_scaling": {"type": "llama3", "factor": 2}}, ["high_freq_factor"]),
         ("mixtral", {"rope_scaling": {"type": "linear", "factor": 2, "beta": 3}}, ["beta"]),
+        ("mixtral", {"rope_parameters": {"full_attention": {}}}, ["full_attention", "default"]),
         ("mixtral", {"rope_scaling": [1]}, ["rope_parameters", "a table"]),
         ("mixtral", {"partial_rotary_factor": 0.5}, ["partial_rotary_factor", "0.5"]),
         ("mixtral", {"hidden_size": "4096"}, ["hidden_size", "'4096'", "integer"]),
