@@ -1,7 +1,6 @@
 """`LayerBank`: a process's weights on the device, loaded once and shared by all its stages.
 
-Letters: T tokens, H hidden, N query heads, K KV heads, D head dim, F FFN width, E experts,
-V vocabulary. Matrices are kept [in, out], as the matmuls read them.
+Letters: H hidden, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from mindspore import Parameter, Tensor
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import CheckpointError
-from vpp_ms.model.ops.cpu import CpuOps, LayerWeights
+from vpp_ms.model.ops.base import LayerWeights, OpSet
+from vpp_ms.model.ops.cpu import CpuOps
 from vpp_ms.model.weights import WeightSource, layer_shapes
 
 
@@ -24,7 +24,8 @@ class LayerBank:
     """
 
     def __init__(self, spec: ModelSpec, source: WeightSource) -> None:
-        self.spec, self.ops = spec, CpuOps(spec)
+        self.spec = spec
+        self.ops: OpSet = CpuOps(spec)
         self._source = source
         self._layers: dict[int, LayerWeights] = {}
         self._shared: dict[str, Parameter] = {}
@@ -41,8 +42,8 @@ class LayerBank:
         return self._once("embedding", self._source.embedding)
 
     def final_norm(self) -> Parameter:
-        """[H]"""
-        return self._once("final_norm", self._source.final_norm)
+        """[1, H]"""
+        return self._once("final_norm", lambda: self._source.final_norm()[None])
 
     def head(self) -> Parameter:
         """[V, H]; the embedding itself when they are tied."""
@@ -53,7 +54,7 @@ class LayerBank:
     def _once(self, name: str, read: Callable[[], np.ndarray]) -> Parameter:
         if name not in self._shared:
             vocab, hidden = self.spec.vocab_size, self.spec.hidden_size
-            shape = (hidden,) if name == "final_norm" else (vocab, hidden)
+            shape = (1, hidden) if name == "final_norm" else (vocab, hidden)
             array = read()
             _check({name: array}, {name: shape}, "model")
             self._shared[name] = _parameter(array, name)
@@ -61,18 +62,20 @@ class LayerBank:
 
 
 def _fuse(spec: ModelSpec, arrays: Mapping[str, np.ndarray], layer: int) -> LayerWeights:
-    qkv = np.concatenate([arrays["q"], arrays["k"], arrays["v"]]).T
-    attention = {"attn_norm": arrays["attn_norm"], "qkv": qkv}
+    attention = {
+        "attn_norm": arrays["attn_norm"][None],
+        "qkv": np.concatenate([arrays["q"], arrays["k"], arrays["v"]]).T,
+    }
     if spec.attention_bias:
         biases = [arrays["q_bias"], arrays["k_bias"], arrays["v_bias"]]
-        attention["qkv_bias"] = np.concatenate(biases)
+        attention["qkv_bias"] = np.concatenate(biases)[None]
     if spec.qk_norm:
-        attention |= {"q_norm": arrays["q_norm"], "k_norm": arrays["k_norm"]}
-    ffn = {"o": arrays["o"].T, "ffn_norm": arrays["ffn_norm"]}
+        norms = [arrays["q_norm"]] * spec.num_heads + [arrays["k_norm"]] * spec.num_kv_heads
+        attention["qk_norm"] = np.concatenate(norms)[None]
+    ffn = {"o": arrays["o"].T, "ffn_norm": arrays["ffn_norm"][None]}
     if "router" in arrays:
         ffn["router"] = arrays["router"].T
-    gate_up = np.concatenate([arrays["gate"], arrays["up"]], axis=-2)
-    ffn |= {"gate_up": gate_up.swapaxes(-1, -2), "down": arrays["down"].swapaxes(-1, -2)}
+    ffn |= {name: arrays[name].swapaxes(-1, -2) for name in ("gate", "up", "down")}
     return LayerWeights(
         tuple(_parameter(array, f"layer{layer}.{name}") for name, array in attention.items()),
         tuple(_parameter(array, f"layer{layer}.{name}") for name, array in ffn.items()),

@@ -42,21 +42,24 @@ class TileGroup:
     positions_PR: np.ndarray
     kv_tiles: tuple[KVTile, ...]
 
+    @property
+    def is_real(self) -> np.ndarray:
+        """bool [P, R]: a token's row, not padding."""
+        return self.positions_PR != _NEVER
+
 
 @dataclass(frozen=True)
 class WorkList:
     """`write_slots`: (block, offset) of the T tokens and of Z slots to be zeroed.
 
     Zeroed are the slots behind a segment's end in a block it has just entered, so that stale
-    values are never read, not even masked. `rows_T`: where token t lies in the concatenation
-    of the groups' rows. `samples_R`: tokens whose logits are wanted.
+    values are never read, not even masked. `samples_R`: tokens whose logits are wanted.
     """
 
     positions_T: np.ndarray
     write_slots: np.ndarray
     num_zeroed: int
     groups: tuple[TileGroup, ...]
-    rows_T: np.ndarray
     samples_R: np.ndarray
 
 
@@ -97,7 +100,6 @@ class WorkPlanner:
             write_slots,
             num_zeroed,
             groups,
-            _rows_of_tokens(groups, int(ends[-1])),
             np.array([e - 1 for s, e in zip(segments, ends, strict=True) if s.sample], np.int32),
         )
 
@@ -182,13 +184,3 @@ def _even_spans(first: int, last: int, widest: int) -> list[tuple[int, int]]:
     count = -(-(last - first) // widest)
     bounds = [first + (last - first) * i // max(count, 1) for i in range(count + 1)]
     return list(pairwise(bounds))
-
-
-def _rows_of_tokens(groups: Sequence[TileGroup], num_tokens: int) -> np.ndarray:
-    rows_T = np.empty(num_tokens, np.int32)
-    base = 0
-    for group in groups:
-        real = group.positions_PR.reshape(-1) != _NEVER
-        rows_T[group.tokens_PR.reshape(-1)[real]] = base + np.flatnonzero(real)
-        base += real.size
-    return rows_T

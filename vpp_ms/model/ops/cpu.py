@@ -1,11 +1,15 @@
-"""The CPU op set: graphs of plain primitives, each compiled once for every shape it meets.
+"""`CpuOps`: the CPU op set. Each graph is compiled once, for every shape it meets.
 
-Letters: T tokens, H hidden, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group,
-R rows and C columns of a tile, n its blocks, B block size, Z zeroed slots, V vocabulary.
+Attention is a loop on the host over the KV tiles of the work list: a call costs 0.2 ms, a
+`while` inside a graph hands over between threads at every turn.
+
+Letters: T tokens, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group, R rows and
+C columns of a tile, n its blocks, Z zeroed slots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -14,231 +18,11 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.kv.store import LayerPages
-from vpp_ms.model.ops.cpu_moe import MoE
-from vpp_ms.model.worklist import TileGroup, WorkList
+from vpp_ms.model.ops.base import LayerWeights
+from vpp_ms.model.ops.cpu_layers import FFN, QKV, Attend, Embed, Head
+from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
 
-MASKED = -1e30  # finite, so that a tile masked as a whole merges as the identity
-
-
-class RMSNorm(nn.Cell):
-    """x * weight / sqrt(mean(x^2) + eps) over the last axis, of length `width`."""
-
-    def __init__(self, width: int, eps: float) -> None:
-        super().__init__()
-        self.eps, self.ones = eps, Tensor(np.full((width, 1), 1 / width, np.float32))
-        self.matmul = ops.MatMul()  # a row sum this way is four times as fast as ReduceSum
-
-    def construct(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x * ops.rsqrt(self.matmul(ops.square(x), self.ones) + self.eps) * weight
-
-
-class Embed(nn.Cell):
-    def construct(self, ids_T: Tensor, table_VH: Tensor) -> Tensor:
-        return ops.gather(table_VH, ids_T, 0)
-
-
-class Head(nn.Cell):
-    """Final norm and logits of the sampled rows."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
-        self.matmul = ops.MatMul(transpose_b=True)
-
-    def construct(self, x_TH: Tensor, samples_R: Tensor, norm_H: Tensor, head_VH: Tensor) -> Tensor:
-        return self.matmul(self.norm(ops.gather(x_TH, samples_R, 0), norm_H), head_VH)
-
-
-class QKV(nn.Cell):
-    """Norm, projections, rotation; writes keys and values; returns scaled queries [T, N*D]."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.heads, self.kv_heads, self.dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
-        self.bias, self.qk_norm = spec.attention_bias, spec.qk_norm
-        self.scale = self.dim**-0.5
-        self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
-        self.head_norm = RMSNorm(spec.head_dim, spec.rms_eps)
-        self.matmul, self.scatter = ops.MatMul(), ops.ScatterNdUpdate()
-        self.concat, self.swap = ops.Concat(0), ops.Concat(-1)
-
-    def construct(
-        self,
-        x_TH: Tensor,
-        cos_TD: Tensor,
-        sin_TD: Tensor,
-        slots: Tensor,
-        zeros: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        attn_norm: Tensor,
-        qkv: Tensor,
-        *extra: Tensor,
-    ) -> Tensor:
-        """`slots` [(T+Z)*K, 3] of (head, block, offset), `zeros` [Z, K*D]."""
-        y = self.matmul(self.norm(x_TH, attn_norm), qkv)
-        if self.bias:
-            y = y + extra[0]
-        q_end, k_end = self.heads * self.dim, (self.heads + self.kv_heads) * self.dim
-        q, k, v = y[:, :q_end], y[:, q_end:k_end], y[:, k_end:]
-        if self.qk_norm:
-            q = self.head_norm(q.reshape((-1, self.dim)), extra[-2])
-            k = self.head_norm(k.reshape((-1, self.dim)), extra[-1])
-        q = self.rotate(q.reshape((-1, self.heads, self.dim)), cos_TD, sin_TD) * self.scale
-        k = self.rotate(k.reshape((-1, self.kv_heads, self.dim)), cos_TD, sin_TD)
-        k = self.concat((k.reshape((-1, self.kv_heads * self.dim)), zeros))
-        v = self.concat((v, zeros))
-        written = self.scatter(keys, slots, k.reshape((-1, self.dim)))
-        q = ops.depend(q, written)
-        written = self.scatter(values, slots, v.reshape((-1, self.dim)))
-        return ops.depend(q, written).reshape((-1, q_end))
-
-    def rotate(self, x: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-        half = self.dim // 2
-        swapped = self.swap((x[:, :, half:], x[:, :, :half]))
-        return x * cos_TD.expand_dims(1) + swapped * sin_TD.expand_dims(1)
-
-
-class Mask(nn.Cell):
-    """What is added to a tile's scores, [P, R*G, C]: 0 where the row may see the column."""
-
-    def __init__(self, group: int, window: int | None) -> None:
-        super().__init__()
-        self.group, self.window = group, window
-        self.seen, self.hidden = Tensor(0.0, ms.float32), Tensor(MASKED, ms.float32)
-
-    def construct(self, rows_PR: Tensor, columns_PC: Tensor) -> Tensor:
-        rows = ops.repeat_interleave(rows_PR, self.group, 1).expand_dims(-1)
-        columns = columns_PC.expand_dims(1)
-        hidden = columns > rows
-        if self.window is not None:
-            hidden = ops.logical_or(hidden, columns <= rows - self.window)
-        return ops.select(hidden, self.hidden, self.seen)
-
-
-class Gather(nn.Cell):
-    """Queries [T, N*D] to tiles [K, P, R*G, D], rows ordered (r, g)."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.kv_heads, self.dim = spec.num_kv_heads, spec.head_dim
-        self.width = spec.num_heads // spec.num_kv_heads * spec.head_dim
-
-    def construct(self, q: Tensor, tokens_PR: Tensor) -> Tensor:
-        tiles, _ = ops.shape(tokens_PR)
-        picked = ops.gather(q, tokens_PR.reshape((-1,)), 0)
-        heads_first = picked.reshape((-1, self.kv_heads, self.width)).transpose((1, 0, 2))
-        return heads_first.reshape((self.kv_heads, tiles, -1, self.dim))
-
-
-class Attend(nn.Cell):
-    """One KV tile for one group of query tiles: (output, log-sum-exp of the scores).
-
-    Softmax is the one fast exponential here, so its weights are taken as they are and the
-    log-sum-exp is read off a row's greatest entry: lse = s_max - log(p_max).
-    """
-
-    def __init__(self, spec: ModelSpec, masked: bool, merge: bool) -> None:
-        super().__init__()
-        self.kv_heads, self.dim = spec.num_kv_heads, spec.head_dim
-        self.masked, self.merge = masked, merge
-        self.scores, self.mix = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul()
-        self.softmax, self.top = ops.Softmax(-1), ops.ArgMaxWithValue(axis=-1, keep_dims=True)
-
-    def construct(self, q: Tensor, blocks_Pn: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        """`q` [K, P, R*G, D]. The rest: the mask [P, R*G, C] if masked; output and lse so far if
-        merging; the pages of keys and values."""
-        tiles, _ = ops.shape(blocks_Pn)
-        flat = blocks_Pn.reshape((-1,))
-        k = ops.gather(rest[-2], flat, 1).reshape((self.kv_heads, tiles, -1, self.dim))
-        v = ops.gather(rest[-1], flat, 1).reshape((self.kv_heads, tiles, -1, self.dim))
-        scores = self.scores(q, k)
-        if self.masked:
-            scores = scores + rest[0]
-        weights = self.softmax(scores)
-        index, top = self.top(weights)
-        lse = ops.gather_elements(scores, 3, index) - ops.log(top)
-        output = self.mix(weights, v)
-        if self.merge:
-            output_before, lse_before = rest[-4], rest[-3]
-            share = ops.sigmoid(lse - lse_before)
-            output = output_before + share * (output - output_before)
-            lse = ops.maximum(lse, lse_before) + ops.log1p(ops.exp(-ops.abs(lse - lse_before)))
-        return output, lse
-
-
-class Scatter(nn.Cell):
-    """Tiles [K, P, R*G, D] back to rows [P*R, N*D]."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.kv_heads = spec.num_kv_heads
-        self.width = spec.num_heads // spec.num_kv_heads * spec.head_dim
-        self.out = spec.num_heads * spec.head_dim
-
-    def construct(self, output: Tensor) -> Tensor:
-        heads_first = output.reshape((self.kv_heads, -1, self.width))
-        return heads_first.transpose((1, 0, 2)).reshape((-1, self.out))
-
-
-class Dense(nn.Cell):
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width, self.matmul = width, ops.MatMul()
-
-    def construct(self, x_TH: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-        both = self.matmul(x_TH, gate_up)
-        return self.matmul(ops.silu(both[:, : self.width]) * both[:, self.width :], down)
-
-
-class FFN(nn.Cell):
-    """Behind attention: output projection, residual, norm, dense FFN or experts, residual."""
-
-    def __init__(self, spec: ModelSpec, kind: str) -> None:
-        super().__init__()
-        self.norm, self.matmul = RMSNorm(spec.hidden_size, spec.rms_eps), ops.MatMul()
-        moe = spec.moe if kind == "moe" else None
-        self.ffn = Dense(spec.intermediate_size) if moe is None else MoE(moe)
-
-    def construct(
-        self,
-        x_TH: Tensor,
-        attended: Tensor,
-        rows_T: Tensor,
-        o: Tensor,
-        ffn_norm: Tensor,
-        *weights: Tensor,
-    ) -> Tensor:
-        x_TH = x_TH + self.matmul(ops.gather(attended, rows_T, 0), o)
-        return x_TH + self.ffn(self.norm(x_TH, ffn_norm), *weights)
-
-
-class LayerWeights(NamedTuple):
-    """attention: attn_norm [H], qkv [H, (N+2K)*D], then qkv_bias and q_norm [D], k_norm [D] if the
-    model has them. ffn: o [N*D, H], ffn_norm [H], then dense gate_up [H, 2F], down [F, H]; or
-    MoE router [H, E], gate_up [E, H, 2F], down [E, F, H]."""
-
-    attention: tuple[Parameter, ...]
-    ffn: tuple[Parameter, ...]
-
-
-class _Group(NamedTuple):
-    tokens_PR: Tensor
-    kv_tiles: tuple[tuple[Tensor, Tensor | None], ...]  # blocks_Pn, mask
-
-
-class Batch(NamedTuple):
-    """A work list on the device."""
-
-    cos_TD: Tensor
-    sin_TD: Tensor
-    slots: Tensor
-    zeros: Tensor
-    groups: tuple[_Group, ...]
-    rows_T: Tensor
-    samples_R: Tensor | None
+MASKED = np.float32(-1e30)  # finite, so that a tile masked as a whole merges as the identity
 
 
 class Graph:
@@ -256,96 +40,146 @@ class Graph:
         return self._cell(*args)
 
 
+class Group(NamedTuple):
+    """Where a group's rows lie in the queries, and for each KV tile (blocks_Pn, mask or None)."""
+
+    first_row: int
+    num_rows: int
+    kv_tiles: tuple[tuple[Tensor, Tensor | None], ...]
+
+
+class Batch(NamedTuple):
+    """A work list on the device; the arguments of `QKV` and `FFN` that all layers share."""
+
+    qkv: tuple[Tensor, ...]
+    ffn: tuple[Tensor, ...]
+    groups: tuple[Group, ...]
+    samples_R: Tensor | None
+
+
 class CpuOps:
     """The graphs of one model, shared by all its layers and stages in this process."""
 
     def __init__(self, spec: ModelSpec) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
-        kv_heads, dim, group = spec.num_kv_heads, spec.head_dim, spec.num_heads // spec.num_kv_heads
-        x, q, index = _f32(None, spec.hidden_size), _f32(None, spec.num_heads * dim), _i32(None)
-        tiles, mask = _f32(kv_heads, None, None, dim), _f32(None, None, None)
-        state, kv = (tiles, _f32(kv_heads, None, None, 1)), _f32(None, kv_heads * dim)
-        table = _f32(None, dim)
-        self._kv_heads, self._kv_width, self._concat = kv_heads, kv_heads * dim, ops.Concat(0)
-        self._gather_group = group
-        self._embed = Graph(Embed(), index)
-        self._head = Graph(Head(spec), x, index)
-        self._mask = Graph(Mask(group, spec.sliding_window), _i32(None, None), _i32(None, None))
-        self._qkv = Graph(QKV(spec), x, table, table, _i32(None, 3), kv)
-        self._gather = Graph(Gather(spec), q, _i32(None, None))
-        self._scatter = Graph(Scatter(spec), tiles)
+        self._heads, self._kv_heads, self._dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
+        self._window = spec.sliding_window
+        self._concat = ops.Concat(0)
+        rows, column, mask = _f32(None, self._dim), _f32(None, 1), _f32(self._kv_heads, *[None] * 3)
+        x, index, blocks = _f32(None, spec.hidden_size), _i32(None), _i32(None, None)
+        zeros = _f32(None, self._kv_heads * self._dim)
+        self._embed, self._head = Graph(Embed(), index), Graph(Head(spec), x, index)
+        self._qkv = Graph(QKV(spec), x, rows, rows, column, _i32(None, 3), zeros, index)
         self._attend = {
             (masked, merge): Graph(
-                Attend(spec, masked, merge),
-                tiles,
-                _i32(None, None),
-                *[mask] * masked,
-                *state * merge,
+                Attend(spec, masked, merge), rows, blocks, *[mask] * masked, *[rows, column] * merge
             )
             for masked in (False, True)
             for merge in (False, True)
         }
-        self._ffn = {kind: Graph(FFN(spec, kind), x, q, index) for kind in ("dense", "moe")}
+        self._ffn = {
+            kind: Graph(FFN(spec, kind), x, rows, index, column) for kind in ("dense", "moe")
+        }
 
-    def embed(self, ids_T: np.ndarray | Tensor, table_VH: Parameter) -> Tensor:
-        ids = ids_T if isinstance(ids_T, Tensor) else _index(ids_T)
-        return self._embed(ids, table_VH)
+    def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
+        return self._embed(_index(ids_T), table_VH)
 
-    def head(self, x_TH: Tensor, batch: Batch, norm_H: Parameter, head_VH: Parameter) -> Tensor:
-        return self._head(x_TH, batch.samples_R, norm_H, head_VH)
-
-    def batch(self, work: WorkList, cos_TD: np.ndarray, sin_TD: np.ndarray) -> Batch:
-        slots = np.repeat(work.write_slots, self._kv_heads, axis=0)
-        heads = np.tile(np.arange(self._kv_heads, dtype=np.int32), len(work.write_slots))
-        return Batch(
-            Tensor.from_numpy(cos_TD),
-            Tensor.from_numpy(sin_TD),
-            _index(np.column_stack([heads, slots])),
-            Tensor.from_numpy(np.zeros((work.num_zeroed, self._kv_width), np.float32)),
-            tuple(self._group(group) for group in work.groups),
-            _index(work.rows_T),
-            _index(work.samples_R) if work.samples_R.size else None,
-        )
+    def head(self, x_TH: Tensor, batch: Batch, norm_1H: Parameter, head_VH: Parameter) -> Tensor:
+        return self._head(x_TH, batch.samples_R, norm_1H, head_VH)
 
     def layer(
         self, kind: str, x_TH: Tensor, batch: Batch, pages: LayerPages, weights: LayerWeights
     ) -> Tensor:
-        q = self._qkv(
-            x_TH, batch.cos_TD, batch.sin_TD, batch.slots, batch.zeros, *pages, *weights.attention
-        )
-        rows = [self._attention(q, group, pages) for group in batch.groups]
-        attended = rows[0] if len(rows) == 1 else self._concat(rows)
-        return self._ffn[kind](x_TH, attended, batch.rows_T, *weights.ffn)
+        q = self._qkv(x_TH, *batch.qkv, *pages, *weights.attention)
+        if len(batch.groups) == 1:
+            attended = self._attention(q, batch.groups[0], pages)
+        else:
+            parts = [q[g.first_row : g.first_row + g.num_rows] for g in batch.groups]
+            attended = self._concat(
+                [self._attention(*part, pages) for part in zip(parts, batch.groups, strict=True)]
+            )
+        return self._ffn[kind](x_TH, attended, *batch.ffn, *weights.ffn)
 
-    def warm_up(self, pages: LayerPages) -> None:
-        """Compile the attention variants that a first short prompt would not meet."""
-        kv_heads, _, size, dim = pages.keys.shape
-        group = self._gather_group
-        tiles = Tensor.from_numpy(np.zeros((kv_heads, 1, group, dim), np.float32))
-        state = tiles, Tensor.from_numpy(np.zeros((kv_heads, 1, group, 1), np.float32))
-        mask = Tensor.from_numpy(np.zeros((1, group, size), np.float32))
-        for (masked, merge), attend in self._attend.items():
-            attend(tiles, _index(np.zeros((1, 1))), *[mask] * masked, *state * merge, *pages)
-
-    def _attention(self, q: Tensor, group: _Group, pages: LayerPages) -> Tensor:
-        tiles = self._gather(q, group.tokens_PR)
+    def _attention(self, q: Tensor, group: Group, pages: LayerPages) -> Tensor:
         state: tuple[Tensor, ...] = ()
         for blocks_Pn, mask in group.kv_tiles:
             extra = state if mask is None else (mask, *state)
             attend = self._attend[mask is not None, bool(state)]
-            state = attend(tiles, blocks_Pn, *extra, *pages)
-        return self._scatter(state[0])
+            state = attend(q, blocks_Pn, *extra, *pages)
+        return state[0]
 
-    def _group(self, group: TileGroup) -> _Group:
-        rows = _index(group.positions_PR)
-        tiles = tuple(
+    def batch(self, work: WorkList, cos_TD: np.ndarray, sin_TD: np.ndarray) -> Batch:
+        heads = np.arange(self._kv_heads)
+        ones_T1 = _float(np.ones((len(cos_TD), 1)))
+        slots = np.repeat(work.write_slots, self._kv_heads, axis=0)
+        slots = np.column_stack([np.tile(heads, len(work.write_slots)), slots])
+        zeros = np.zeros((work.num_zeroed, self._kv_heads * self._dim))
+        queries = [
+            (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
+            for g in work.groups
+        ]
+        return Batch(
             (
-                _index(tile.blocks_Pn),
-                None if tile.positions_PC is None else self._mask(rows, _index(tile.positions_PC)),
-            )
-            for tile in group.kv_tiles
+                *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
+                ones_T1,
+                _index(slots),
+                _float(zeros),
+                _index(np.concatenate(queries)),
+            ),
+            (_index(self._rows_of_queries(work)), ones_T1),
+            tuple(self._groups(work.groups)),
+            _index(work.samples_R) if work.samples_R.size else None,
         )
-        return _Group(_index(group.tokens_PR), tiles)
+
+    def warm_up(self, pages: LayerPages) -> None:
+        """Compile the attention variants that a first short prompt would not meet."""
+        rows = self._heads  # of one token
+        q, lse = _float(np.zeros((rows, self._dim))), _float(np.zeros((rows, 1)))
+        shape = (self._kv_heads, 1, rows // self._kv_heads, pages.keys.shape[2])
+        mask, blocks = _float(np.zeros(shape)), _index(np.zeros((1, 1)))
+        for (masked, merge), attend in self._attend.items():
+            attend(q, blocks, *[mask] * masked, *[q, lse] * merge, *pages)
+
+    def _rotary(self, table_TD: np.ndarray) -> Tensor:
+        """A row for each token's N query and K KV heads; the queries' carry the score scale."""
+        heads = np.ones((1, self._heads + self._kv_heads, 1), np.float32)
+        heads[:, : self._heads] = self._dim**-0.5
+        return _float((table_TD[:, None] * heads).reshape(-1, self._dim))
+
+    def _rows_of_queries(self, work: WorkList) -> np.ndarray:
+        """[T*K]: where (t, k) lies in the queries, which are ordered (group, k, p, r)."""
+        rows_TK = np.empty((len(work.positions_T), self._kv_heads), np.int32)
+        base = 0
+        for group in work.groups:
+            size = group.tokens_PR.size
+            real = np.flatnonzero(group.is_real)
+            tokens = group.tokens_PR.reshape(-1)[real]
+            rows_TK[tokens] = base + real[:, None] + np.arange(self._kv_heads) * size
+            base += size * self._kv_heads
+        return rows_TK.reshape(-1)
+
+    def _groups(self, groups: Sequence[TileGroup]) -> list[Group]:
+        found, first_row = [], 0
+        for group in groups:
+            num_rows = group.tokens_PR.size * self._heads
+            tiles = tuple((_index(t.blocks_Pn), self._mask(group, t)) for t in group.kv_tiles)
+            found.append(Group(first_row, num_rows, tiles))
+            first_row += num_rows
+        return found
+
+    def _mask(self, group: TileGroup, tile: KVTile) -> Tensor | None:
+        """What is added to the scores, [K, P, R*G, C]: 0 where the row may see the column."""
+        if tile.positions_PC is None:
+            return None
+        rows, columns = group.positions_PR, tile.positions_PC
+        hidden = columns[:, None] > rows[:, :, None]
+        if self._window is not None:
+            hidden |= columns[:, None] <= rows[:, :, None] - self._window
+        tiles, num_rows, num_columns = hidden.shape
+        queries = self._heads // self._kv_heads
+        shape = (self._kv_heads, tiles, num_rows, queries, num_columns)
+        mask = np.broadcast_to(np.where(hidden, MASKED, 0)[None, :, :, None], shape)
+        return _float(mask.reshape(self._kv_heads, tiles, num_rows * queries, num_columns))
 
 
 def _f32(*shape: int | None) -> Tensor:
@@ -359,3 +193,7 @@ def _i32(*shape: int | None) -> Tensor:
 
 def _index(array: np.ndarray) -> Tensor:
     return Tensor.from_numpy(np.ascontiguousarray(array, np.int32))
+
+
+def _float(array: np.ndarray) -> Tensor:
+    return Tensor.from_numpy(np.ascontiguousarray(array, np.float32))

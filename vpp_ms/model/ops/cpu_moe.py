@@ -41,13 +41,22 @@ class Route(nn.Cell):
 class MoE(nn.Cell):
     """Assignments sorted by expert, then one batched matmul over all experts."""
 
-    def __init__(self, moe: MoESpec) -> None:
+    def __init__(self, moe: MoESpec, hidden_size: int) -> None:
         super().__init__()
-        self.top_k, self.width = moe.top_k, moe.intermediate_size
-        self.route, self.matmul = Route(moe), ops.BatchMatMul()
+        self.top_k, self.route = moe.top_k, Route(moe)
+        self.matmul, self.spread = ops.BatchMatMul(), ops.MatMul()
+        self.ones_1H = Tensor(np.ones((1, hidden_size), np.float32))
         self.bounds = Tensor(np.arange(moe.num_experts + 1), ms.float32)
 
-    def construct(self, x_TH: Tensor, router: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    def construct(
+        self,
+        x_TH: Tensor,
+        ones_T1: Tensor,
+        router: Tensor,
+        gate: Tensor,
+        up: Tensor,
+        down: Tensor,
+    ) -> Tensor:
         experts_TJ, weights = self.route(x_TH, router)
         sorted_A, order_A = ops.sort(experts_TJ.reshape((-1,)).astype(ms.float32), 0)
         starts = ops.searchsorted(sorted_A, self.bounds).astype(ms.int32)
@@ -56,13 +65,13 @@ class MoE(nn.Cell):
         slots_Ec = starts[:-1].expand_dims(1) + lane_c
         slots_Ec = ops.minimum(slots_Ec, starts[-1] - 1)
         x_EcH = ops.gather(x_TH, ops.gather(order_A, slots_Ec, 0) // self.top_k, 0)
-        both = self.matmul(x_EcH, gate_up)
-        y = self.matmul(ops.silu(both[:, :, : self.width]) * both[:, :, self.width :], down)
+        y = self.matmul(ops.silu(self.matmul(x_EcH, gate)) * self.matmul(x_EcH, up), down)
         y = y.reshape((-1, ops.shape(x_TH)[1]))
         _, rank_A = ops.sort(order_A.astype(ms.float32), 0)
         rank_TJ = rank_A.reshape((-1, self.top_k)).astype(ms.int32)
         row_TJ = rank_TJ + experts_TJ * load - ops.gather(starts, experts_TJ, 0)
         mixed = 0.0
         for j in range(self.top_k):
-            mixed = mixed + weights[j] * ops.gather(y, row_TJ[:, j], 0)
+            weight_TH = self.spread(weights[j], self.ones_1H)
+            mixed = mixed + weight_TH * ops.gather(y, row_TJ[:, j], 0)
         return mixed

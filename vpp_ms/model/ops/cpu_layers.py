@@ -1,0 +1,182 @@
+"""The CPU op set's cells: plain primitives, chosen by measurement.
+
+With dynamic shapes broadcasts, transposes and divisions are slow on CPU, an order of magnitude
+behind same-shape arithmetic. So columns and rows are spread by a matmul with ones, transposes
+are gathers of rows, and tables come in full size from the host.
+
+Letters: T tokens, H hidden, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group,
+R rows and C columns of a tile, n its blocks, Z zeroed slots, V vocabulary. Token t's queries
+for KV head k are one row (t, k) of width G*D.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.model.ops.cpu_moe import MoE
+
+
+class RMSNorm(nn.Cell):
+    """x * weight / sqrt(mean(x^2) + eps) over the last axis, of length `width`."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps, self.mean = eps, Tensor(np.full((width, 1), 1 / width, np.float32))
+        self.matmul = ops.MatMul()
+
+    def construct(self, x: Tensor, weight_1: Tensor) -> Tensor:
+        """`weight_1` [1, width]"""
+        scale = ops.rsqrt(self.matmul(ops.square(x), self.mean) + self.eps)
+        return x * self.matmul(scale, weight_1)
+
+
+class Embed(nn.Cell):
+    def construct(self, ids_T: Tensor, table_VH: Tensor) -> Tensor:
+        return ops.gather(table_VH, ids_T, 0)
+
+
+class Head(nn.Cell):
+    """Final norm and logits of the sampled rows."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
+        self.matmul = ops.MatMul(transpose_b=True)
+
+    def construct(
+        self, x_TH: Tensor, samples_R: Tensor, norm_1H: Tensor, head_VH: Tensor
+    ) -> Tensor:
+        return self.matmul(self.norm(ops.gather(x_TH, samples_R, 0), norm_1H), head_VH)
+
+
+class QKV(nn.Cell):
+    """Norm, projections, rotation; writes keys and values; returns the queries of all groups."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.dim, self.bias, self.qk_norm = spec.head_dim, spec.attention_bias, spec.qk_norm
+        self.q_end = spec.num_heads * self.dim
+        self.k_width = spec.num_kv_heads * self.dim
+        self.k_end = self.q_end + self.k_width
+        self.group_width = self.q_end // spec.num_kv_heads
+        self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
+        self.eps, self.mean = spec.rms_eps, Tensor(np.full((self.dim, 1), 1 / self.dim, np.float32))
+        self.spread = Tensor(np.ones((1, self.dim), np.float32))
+        self.matmul, self.scatter = ops.MatMul(), ops.ScatterNdUpdate()
+        self.stack, self.join = ops.Concat(0), ops.Concat(-1)
+
+    def construct(
+        self,
+        x_TH: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        ones_T1: Tensor,
+        slots: Tensor,
+        zeros: Tensor,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        attn_norm: Tensor,
+        qkv: Tensor,
+        *extra: Tensor,
+    ) -> Tensor:
+        """`cos`, `sin` [T*(N+K), D]; `slots` [(T+Z)*K, 3] of (head, block, offset); `zeros`
+        [Z, K*D]; `queries`: the rows (t, k) in the order of the tiles."""
+        y = self.matmul(self.norm(x_TH, attn_norm), qkv)
+        if self.bias:
+            y = y + self.matmul(ones_T1, extra[0])
+        v = y[:, self.k_end :]
+        qk = y[:, : self.k_end]
+        if self.qk_norm:
+            rows = qk.reshape((-1, self.dim))
+            scale = ops.rsqrt(self.matmul(ops.square(rows), self.mean) + self.eps)
+            qk = (rows * self.matmul(scale, self.spread)).reshape((-1, self.k_end))
+            qk = qk * self.matmul(ones_T1, extra[-1])
+        rows, half = qk.reshape((-1, self.dim)), self.dim // 2
+        swapped = self.join((rows[:, half:], rows[:, :half]))
+        qk = (rows * cos + swapped * sin).reshape((-1, self.k_end))
+        k = self.stack((qk[:, self.q_end :], zeros)).reshape((-1, self.dim))
+        v = self.stack((v, zeros)).reshape((-1, self.dim))
+        q = ops.gather(qk[:, : self.q_end].reshape((-1, self.group_width)), queries, 0)
+        q = ops.depend(q, self.scatter(keys, slots, k))
+        return ops.depend(q, self.scatter(values, slots, v)).reshape((-1, self.dim))
+
+
+class Attend(nn.Cell):
+    """One KV tile for one group of query tiles: (output, log-sum-exp of the scores).
+
+    Softmax is the one fast exponential here, so its weights are taken as they are and the
+    log-sum-exp is read off a row's greatest entry: lse = s_max - log(p_max).
+    """
+
+    def __init__(self, spec: ModelSpec, masked: bool, merge: bool) -> None:
+        super().__init__()
+        self.kv_heads, self.dim = spec.num_kv_heads, spec.head_dim
+        self.masked, self.merge = masked, merge
+        self.scores, self.mix = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul()
+        self.softmax, self.top = ops.Softmax(-1), ops.ArgMaxWithValue(axis=-1, keep_dims=True)
+        self.matmul, self.spread = ops.MatMul(), Tensor(np.ones((1, self.dim), np.float32))
+
+    def construct(self, q: Tensor, blocks_Pn: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        """`q` [K*P*R*G, D]. The rest: the mask [K, P, R*G, C] if masked; output [K*P*R*G, D] and
+        lse [K*P*R*G, 1] so far if merging; the pages of keys and values."""
+        tiles, _ = ops.shape(blocks_Pn)
+        flat = blocks_Pn.reshape((-1,))
+        shape = (self.kv_heads, tiles, -1, self.dim)
+        k = ops.gather(rest[-2], flat, 1).reshape(shape)
+        v = ops.gather(rest[-1], flat, 1).reshape(shape)
+        scores = self.scores(q.reshape(shape), k)
+        if self.masked:
+            scores = scores + rest[0]
+        weights = self.softmax(scores)
+        index, top = self.top(weights)
+        lse = (ops.gather_elements(scores, 3, index) - ops.log(top)).reshape((-1, 1))
+        output = self.mix(weights, v).reshape((-1, self.dim))
+        if self.merge:
+            output_before, lse_before = rest[-4], rest[-3]
+            share = self.matmul(ops.sigmoid(lse - lse_before), self.spread)
+            output = output_before + share * (output - output_before)
+            lse = ops.maximum(lse, lse_before) + ops.log1p(ops.exp(-ops.abs(lse - lse_before)))
+        return output, lse
+
+
+class Dense(nn.Cell):
+    """SwiGLU: down(silu(gate(x)) * up(x))."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matmul = ops.MatMul()
+
+    def construct(
+        self, x_TH: Tensor, ones_T1: Tensor, gate: Tensor, up: Tensor, down: Tensor
+    ) -> Tensor:
+        return self.matmul(ops.silu(self.matmul(x_TH, gate)) * self.matmul(x_TH, up), down)
+
+
+class FFN(nn.Cell):
+    """Behind attention: output projection, residual, norm, dense FFN or experts, residual."""
+
+    def __init__(self, spec: ModelSpec, kind: str) -> None:
+        super().__init__()
+        self.width, self.group = spec.num_heads * spec.head_dim, spec.num_heads // spec.num_kv_heads
+        self.group_width = self.group * spec.head_dim
+        self.norm, self.matmul = RMSNorm(spec.hidden_size, spec.rms_eps), ops.MatMul()
+        moe = spec.moe if kind == "moe" else None
+        self.ffn = Dense() if moe is None else MoE(moe, spec.hidden_size)
+
+    def construct(
+        self,
+        x_TH: Tensor,
+        attended: Tensor,
+        rows: Tensor,
+        ones_T1: Tensor,
+        o: Tensor,
+        ffn_norm: Tensor,
+        *weights: Tensor,
+    ) -> Tensor:
+        """`attended`: the groups' outputs [*, D]; `rows`: where in it lies (t, k)."""
+        attended = ops.gather(attended.reshape((-1, self.group_width)), rows, 0)
+        x_TH = x_TH + self.matmul(attended.reshape((-1, self.width)), o)
+        return x_TH + self.ffn(self.norm(x_TH, ffn_norm), ones_T1, *weights)
