@@ -200,8 +200,12 @@ class Hosts:
             "join": True,
         }
         return subprocess.Popen(
-            [bin_dir / "msrun", *(f"--{k}={v}" for k, v in options.items()), "python"]
-            + self._arguments,
+            [
+                bin_dir / "msrun",
+                *(f"--{key}={value}" for key, value in options.items()),
+                "python",
+                *self._arguments,
+            ],
             env=os.environ | {"PATH": f"{bin_dir}:{os.environ['PATH']}"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -209,7 +213,9 @@ class Hosts:
 
     def rank_process(self, rank: int) -> psutil.Process:
         children = psutil.Process(self.msruns[rank].pid).children()
-        (process,) = [p for p in children if LIGHT in p.cmdline()]
+        alive = [p for p in children if p.status() != psutil.STATUS_ZOMBIE]
+        workers = [p for p in alive if p.environ().get("MS_ROLE") == "MS_WORKER"]
+        (process,) = [p for p in workers if LIGHT in p.cmdline()]
         return process
 
     def wait_for(self, rank: int, word: str) -> None:
