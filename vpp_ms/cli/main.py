@@ -138,6 +138,10 @@ def run_cli(arguments: Sequence[str]) -> int:
         return _fail(f"{message}; try: {command} --help", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {(error.strerror or 'failed').lower()}", BAD_INPUT)
     return code if isinstance(code, int) else DONE
 
 

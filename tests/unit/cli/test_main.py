@@ -113,3 +113,15 @@ def test_the_installed_command_shows_no_stack_trace(tmp_path: Path) -> None:
     )
     assert done.returncode == BAD_INPUT
     assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(config: str, capsys: Capture) -> None:
+    target = "/proc/no_such/place"
+    message = refused(["prepare-demo", "--target", target], capsys)
+    assert "/proc/no_such" in message
+
+
+def test_a_reader_that_has_seen_enough_causes_no_stack_trace() -> None:
+    command = f"{sys.executable} -c 'from vpp_ms.cli.main import main; main()' --help | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
