@@ -93,7 +93,7 @@ def test_a_failed_request_spoils_no_other(workbench):
     ]
     config = workbench.config(prompts, kv={"block_size": 16, "num_blocks": 8})
     code, _, err = workbench.run("run", config)
+    assert code == 2 and "never fits" in err, err
     requests = {r["id"]: r for r in workbench.result()["requests"]}
-    assert code == 2 and "never fits" in err
     assert "8 blocks of 16" in requests["never fits"]["error"]
     assert [len(requests[i]["output_token_ids"]) for i in ("fits", "waits")] == [2, 2]
