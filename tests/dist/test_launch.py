@@ -19,6 +19,7 @@ from vpp_ms.errors import ConfigError, RankError
 from vpp_ms.transport.hub import listen
 
 LIGHT = str(Path(__file__).parent / "workers/light.py")
+STUCK = str(Path(__file__).parent / "workers/stuck.py")
 END_S = 10.0  # from the kill to the error: about 1 s, on a machine without other work
 
 
@@ -180,6 +181,60 @@ def test_eight_launchers_at_once(tmp_path, nothing_left, spawn_launcher):
     assert ports <= set(PORTS)
 
 
+def test_the_launcher_killed_while_ranks_hold_their_lock(tmp_path, nothing_left, spawn_launcher):
+    launcher = spawn_launcher([STUCK, str(tmp_path)], tmp_path / "log", 2)
+    assert launcher.stdout is not None
+    events = [launcher.stdout.readline() for _ in range(2)]
+    assert all("'init'" in event for event in events), launcher.communicate()
+    time.sleep(2.0)  # rank 0 and the scheduler are inside init() now
+    launcher.kill()
+    nothing_left(within_s=END_S)
+
+
+def start_msrun(argv_of_worker: list[str], **options: object) -> subprocess.Popen:
+    bin_dir = Path(sys.executable).parent
+    flags = [f"--{key}={value}" for key, value in options.items()]
+    return subprocess.Popen(
+        [bin_dir / "msrun", *flags, "--join=True", "python", *argv_of_worker],
+        env=os.environ | {"PATH": f"{bin_dir}:{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def rank_process(msrun: subprocess.Popen, rank: int) -> psutil.Process:
+    """The rank among msrun's children, which are the scheduler and a `tail` per rank besides."""
+    for process in psutil.Process(msrun.pid).children():
+        if process.status() != psutil.STATUS_ZOMBIE and "tail" not in process.cmdline()[0]:
+            variables = process.environ()
+            if (variables["MS_ROLE"], variables.get("MS_NODE_ID")) == ("MS_WORKER", str(rank)):
+                return process
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def wait_for(log: Path, word: str) -> None:
+    deadline_s = time.monotonic() + 30
+    while not (log.exists() and word in log.read_text()):
+        assert time.monotonic() < deadline_s, f"{word!r} not in {log}"
+        time.sleep(0.1)
+
+
+def test_plain_msrun_with_a_killed_rank_while_the_others_hold_their_lock(tmp_path, nothing_left):
+    """Without the kernel's help msrun would wait for its scheduler for 40 s."""
+    msrun = start_msrun(
+        [STUCK, str(tmp_path)],
+        worker_num=2,
+        local_worker_num=2,
+        master_port=random.choice(PORTS),
+        log_dir=tmp_path / "log",
+    )
+    wait_for(tmp_path / "log/worker_1.log", "in init")
+    time.sleep(2.0)
+    rank_process(msrun, 1).kill()
+    assert msrun.wait(END_S) == 1
+    nothing_left(within_s=END_S)
+
+
 class Hosts:
     """Two msrun with one rank each, as on two hosts; rank 0 hosts the hub."""
 
@@ -190,39 +245,14 @@ class Hosts:
         self.msruns = [self._start(node) for node in (0, 1)]
 
     def _start(self, node: int) -> subprocess.Popen:
-        bin_dir = Path(sys.executable).parent
-        options = {
-            "worker_num": 2,
-            "local_worker_num": 1,
-            "master_port": self.port,
-            "node_rank": node,
-            "log_dir": self.logs[node].parent,
-            "join": True,
-        }
-        return subprocess.Popen(
-            [
-                bin_dir / "msrun",
-                *(f"--{key}={value}" for key, value in options.items()),
-                "python",
-                *self._arguments,
-            ],
-            env=os.environ | {"PATH": f"{bin_dir}:{os.environ['PATH']}"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        return start_msrun(
+            self._arguments,
+            worker_num=2,
+            local_worker_num=1,
+            master_port=self.port,
+            node_rank=node,
+            log_dir=self.logs[node].parent,
         )
-
-    def rank_process(self, rank: int) -> psutil.Process:
-        children = psutil.Process(self.msruns[rank].pid).children()
-        alive = [p for p in children if p.status() != psutil.STATUS_ZOMBIE]
-        workers = [p for p in alive if p.environ().get("MS_ROLE") == "MS_WORKER"]
-        (process,) = [p for p in workers if LIGHT in p.cmdline()]
-        return process
-
-    def wait_for(self, rank: int, word: str) -> None:
-        deadline_s = time.monotonic() + 30
-        while not (self.logs[rank].exists() and word in self.logs[rank].read_text()):
-            assert time.monotonic() < deadline_s
-            time.sleep(0.1)
 
     def hub_is_there(self) -> bool:
         found = [
@@ -251,9 +281,9 @@ def test_plain_msrun_on_two_hosts(tmp_path, nothing_left):
 def test_plain_msrun_with_a_killed_rank(tmp_path, nothing_left, rank):
     hosts = Hosts(tmp_path, "--until", "prefill")
     try:
-        hosts.wait_for(1 - rank, "in prefill")
+        wait_for(hosts.logs[1 - rank], "in prefill")
         assert hosts.hub_is_there()
-        victim = hosts.rank_process(rank)
+        victim = rank_process(hosts.msruns[rank], rank)
         victim.kill()
         assert [msrun.wait(END_S) for msrun in hosts.msruns] == [1, 1]
         line = f"rank {rank}: died during prefill (pid {victim.pid} on 127.0.0.1)"

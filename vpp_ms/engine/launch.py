@@ -6,8 +6,6 @@ Whatever ends a run early is raised as one error that names the rank.
 
 from __future__ import annotations
 
-import json
-import os
 import queue
 import random
 import shutil
@@ -21,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vpp_ms.config.environ import HUB_PORT_OFFSET, hub_environment, inherited
+from vpp_ms.engine.cores import core_map
 from vpp_ms.engine.processes import LaunchedProcesses
 from vpp_ms.errors import ConfigError, RankError
 from vpp_ms.transport.hub import Failure, Hub, listen
@@ -181,7 +180,7 @@ def _reserve_ports(host: str, master_port: int | None) -> tuple[socket.socket, i
 def _msrun_command(
     argv: Sequence[str], num_ranks: int, log_dir: Path, host: str, port: int, pin_cores: bool
 ) -> list[str]:
-    """Raises ConfigError when msrun is not installed beside this interpreter."""
+    """Raises ConfigError when msrun is not installed beside this interpreter, or no taskset."""
     bin_dir = Path(sys.executable).parent
     msrun = bin_dir / "msrun"
     if not msrun.exists():
@@ -196,18 +195,13 @@ def _msrun_command(
         "tail_worker_log": num_ranks,  # nobody's: else a `tail -f` per rank writes into msrun.log
     }
     if pin_cores:
-        options["bind_core"] = _core_map(num_ranks)
+        if shutil.which("taskset") is None:
+            hint = "launch.pin_cores: false"
+            raise ConfigError("launch.pin_cores", "msrun needs taskset", hint=hint)
+        options["bind_core"] = core_map(num_ranks)
     command = [sys.executable, str(msrun), *(f"--{key}={value}" for key, value in options.items())]
     # msrun takes the words python and python3 for an interpreter and finds it in PATH
     return [*command, "python" if (bin_dir / "python").exists() else "python3", *argv]
-
-
-def _core_map(num_ranks: int) -> str:
-    """msrun's --bind_core: rank r on the r-th core this process may use, round robin."""
-    if shutil.which("taskset") is None:
-        raise ConfigError("launch.pin_cores", "msrun needs taskset", hint="launch.pin_cores: false")
-    cores = sorted(os.sched_getaffinity(0))
-    return json.dumps({f"device{r}": [str(cores[r % len(cores)])] for r in range(num_ranks)})
 
 
 def _last_lines(path: Path) -> str:

@@ -101,7 +101,12 @@ class Member:
         self._post(wire.Report(event))
 
     def report_error(self, text: str, *, user_error: bool = False) -> None:
-        """This rank cannot go on; ends the run for all, naming this rank. The caller exits."""
+        """This rank cannot go on; ends the run for all, naming this rank. The caller exits.
+
+        `text` is one line. A user's error also goes to stderr: there is no stack trace of it.
+        """
+        if user_error:
+            sys.stderr.write(f"{text}\n")
         self._post(wire.Trouble(text, user_error))
 
     def abort(self, text: str) -> NoReturn:
