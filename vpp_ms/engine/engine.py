@@ -180,6 +180,7 @@ class Engine:
                 position = len(request.output_token_ids)
                 token = self._sampler.sample(logits_V, request.prompt.id, position)
                 request.commit(token, self._eos, now_s)
+                self._progress.sampled(request.prompt.id, token)
             except RequestError as error:
                 request.fail(str(error))
         if request.finished:

@@ -12,6 +12,7 @@ from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.engine.launch import launch
 from vpp_ms.engine.prompts import Prompt, read_prompts
+from vpp_ms.engine.text import TextCodec
 from vpp_ms.errors import ConfigError, RankError
 from vpp_ms.model.checkpoint import CheckpointReader
 from vpp_ms.model.registry import load_spec
@@ -119,14 +120,7 @@ def _launch(job: Job, on_event: OnEvent) -> dict:
     log_dir.mkdir(parents=True, exist_ok=True)
     job_file = log_dir / "job.json"
     job_file.write_bytes(_jobs.dump_json(job))
-    results: list[dict] = []
-
-    def watch(event: dict) -> None:
-        if event["kind"] == "result":
-            results.append(event["result"])
-        else:
-            on_event(event)
-
+    watcher = _Watcher(job, on_event)
     launch(
         ["-m", "vpp_ms.engine.worker", "--job", str(job_file)],
         num_ranks=config.parallel_config.pipeline_stage,
@@ -135,8 +129,37 @@ def _launch(job: Job, on_event: OnEvent) -> dict:
         master_port=config.launch.master_port,
         pin_cores=config.launch.pin_cores,
         timeout_s=config.launch.timeout_s,
-        on_event=watch,
+        on_event=watcher,
     )
-    if not results:
+    if watcher.result is None:
         raise RankError("rank 0", "ended without a result", hint=f"see {log_dir}/worker_0.log")
-    return results[0]
+    return watcher.result
+
+
+class _Watcher:
+    """Keeps the result, turns sampled tokens into growing text, passes on all other events."""
+
+    def __init__(self, job: Job, on_event: OnEvent) -> None:
+        self.result: dict | None = None
+        self._on_event = on_event
+        self._codec = TextCodec.of(job.config.pretrained_model_dir)
+        self._answers: dict[str, list[int]] = {}
+        self._told: dict[str, int] = {}
+
+    def __call__(self, event: dict) -> None:
+        if event["kind"] == "result":
+            self.result = event["result"]
+        elif event["kind"] != "token":
+            self._on_event(event)
+        elif self._codec is not None:
+            self._grow(event["id"], event["token"])
+
+    def _grow(self, request: str, token: int) -> None:
+        """The text of one token is only known in the company of those before it."""
+        answer = self._answers.setdefault(request, [])
+        answer.append(token)
+        assert self._codec is not None
+        text, told = self._codec.decode(answer), self._told.get(request, 0)
+        if len(text) > told and not text.endswith("\ufffd"):
+            self._on_event({"kind": "token", "id": request, "text": text[told:]})
+            self._told[request] = len(text)

@@ -34,6 +34,10 @@ class Progress:
         self._chunks_total += len(groups)
         self._tokens_total += sum(segment.length for group in groups for segment in group)
 
+    def sampled(self, request: str, token: int) -> None:
+        """A token of the answer."""
+        self._report({"kind": "token", "id": request, "token": token})
+
     def prefilled(self, num_tokens: int) -> None:
         """One of them has crossed the pipeline."""
         self._chunks_done += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +15,6 @@ from vpp_ms.engine.measure import RankReport
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.session import Run
 from vpp_ms.engine.text import TextCodec
-from vpp_ms.errors import RequestError
 from vpp_ms.trace.events import WAIT, Event, Trace
 from vpp_ms.trace.metrics import measure
 from vpp_ms.trace.perfetto import to_perfetto
@@ -102,7 +102,7 @@ def compare(runs: dict[str, list[dict]]) -> dict:
     for method, rounds in runs.items():
         methods[method] = {
             "rounds": [{key: one[key] for key in COMPARED} for one in rounds],
-            "median": {key: median(one[key] for one in rounds) for key in COMPARED},
+            "median": {key: _median(one[key] for one in rounds) for key in COMPARED},
             "chunks": rounds[0]["chunks"],
             "plan_hash": rounds[0]["plan_hash"],
         }
@@ -111,6 +111,12 @@ def compare(runs: dict[str, list[dict]]) -> dict:
         pairs = zip(entry["rounds"], first["rounds"], strict=True)
         entry["ratio_to_first"] = median(a["tokens_per_s"] / b["tokens_per_s"] for a, b in pairs)
     return {"origin": "measured", "rounds": len(first["rounds"]), "methods": methods}
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    """Of those that are known: a short run has no steady part."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _rank(report: RankReport, busy_s: float) -> dict:
@@ -143,10 +149,9 @@ def _request(request: Request) -> dict:
 
 
 def _add_text(result: dict, model_dir: Path) -> None:
-    try:
-        codec = TextCodec(model_dir)
-    except RequestError:
-        return  # a directory without a tokenizer serves token ids
+    codec = TextCodec.of(model_dir)
+    if codec is None:
+        return
     for request in result["requests"]:
         request["text"] = codec.decode(request["output_token_ids"])
 

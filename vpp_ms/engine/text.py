@@ -47,6 +47,11 @@ class TextCodec:
         settings = self._dir / "tokenizer_config.json"
         self._settings: dict[str, Any] = read_json(settings) if settings.is_file() else {}
 
+    @classmethod
+    def of(cls, model_dir: Path | str) -> TextCodec | None:
+        """The directory's codec, or None where there is no tokenizer and ids have to do."""
+        return cls(model_dir) if (Path(model_dir) / "tokenizer.json").is_file() else None
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Plain text, with the marks the tokenizer itself puts around it (a BOS, say)."""
         return tuple(self._tokenizer.encode(text).ids)
