@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
 
 class LayerPages(NamedTuple):
-    """Keys and values of one layer, each [K, P + 1, B, D], heads first: a head's block is one
-    run of memory, and a gather of blocks is a copy of such runs."""
+    """Keys and values of one layer, each [K * (P+1) * B, D]: a row per head, block and offset.
+
+    Two-dimensional, because on CPU only `ScatterUpdate` along axis 0 writes in place, and any
+    reshape of a Parameter copies it; either would cost as much as the pool is large.
+    """
 
     keys: Parameter
     values: Parameter
@@ -34,7 +36,9 @@ class KVStore:
         head_dim: int,
     ) -> None:
         self.num_blocks, self.block_size, self.null_block = num_blocks, block_size, num_blocks
-        shape = (num_kv_heads, num_blocks + 1, block_size, head_dim)
+        self._rows_per_head = (num_blocks + 1) * block_size
+        self._first_rows_K1 = np.arange(num_kv_heads)[:, None] * self._rows_per_head
+        shape = (num_kv_heads * self._rows_per_head, head_dim)
         self._pages = {
             layer: LayerPages(*(_zeros(shape, f"{kind}_{layer}") for kind in ("keys", "values")))
             for layer in layers
@@ -43,18 +47,19 @@ class KVStore:
     def pages(self, layer: int) -> LayerPages:
         return self._pages[layer]
 
+    def rows(self, slots: np.ndarray) -> np.ndarray:
+        """Page rows [K, *] of slots [*] = block * block_size + offset."""
+        return self._first_rows_K1 + slots.reshape(1, -1)
+
     def read(self, layer: int, blocks: Iterable[int], length: int) -> tuple[np.ndarray, np.ndarray]:
         """(keys, values), each [L, K, D], of the first `length` tokens of a block table."""
-        table = list(blocks)
-        found = []
-        for pages in self._pages[layer]:
-            picked = pages.asnumpy()[:, table]
-            tokens_first = picked.reshape(picked.shape[0], -1, picked.shape[-1]).swapaxes(0, 1)
-            found.append(tokens_first[:length].copy())
-        return found[0], found[1]
+        first_slots = np.fromiter(blocks, np.int64) * self.block_size
+        slots_L = (first_slots[:, None] + np.arange(self.block_size)).reshape(-1)[:length]
+        rows_LK = self.rows(slots_L).T
+        keys, values = (pages.asnumpy()[rows_LK] for pages in self._pages[layer])
+        return keys, values
 
 
 def _zeros(shape: tuple[int, ...], name: str) -> Parameter:
-    return Parameter(
-        Tensor(np.zeros(shape, np.float32), ms.float32), name=name, requires_grad=False
-    )
+    tensor = Tensor.from_numpy(np.zeros(shape, np.float32))
+    return Parameter(tensor, name=name, requires_grad=False)

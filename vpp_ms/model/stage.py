@@ -71,7 +71,7 @@ class Stage:
         Raises RequestError for a position or token id out of the model's range.
         """
         work = self._planner.plan(micro_batch.segments)
-        batch = self._ops.batch(work, *self._rotary(work.positions_T))
+        batch = self._ops.batch(work, self.kv, *self._rotary(work.positions_T))
         x_TH = self._embed(payload) if self._is_first else payload
         for layer in self._layers:
             kind, pages = self._spec.layer_kind(layer), self.kv.pages(layer)

@@ -5,7 +5,7 @@ group walks over KV tiles of C columns (whole blocks). Work is proportional to t
 key) that attend, memory is constant in the prefix, and a decode token costs one row.
 
 Letters: T tokens, Z zeroed slots, B block size, P tiles of a group, R rows and C columns of a
-tile, n blocks of a tile (C = n * B).
+tile.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ _NEVER = np.int32(2**31 - 1)  # the position of a column that no query may see
 
 @dataclass(frozen=True)
 class KVTile:
-    """The same columns of P block tables: `blocks_Pn`; `positions_PC` None if none is masked."""
+    """The same columns of P block tables: their slots in the KV pool, their positions, and
+    whether any must be hidden from any of the rows."""
 
-    blocks_Pn: np.ndarray
-    positions_PC: np.ndarray | None
+    slots_PC: np.ndarray
+    positions_PC: np.ndarray
+    masked: bool
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class TileGroup:
 
 @dataclass(frozen=True)
 class WorkList:
-    """`write_slots`: (block, offset) of the T tokens and of Z slots to be zeroed.
+    """A slot is block * B + offset. `write_slots`: of the T tokens, then Z slots to be zeroed.
 
     Zeroed are the slots behind a segment's end in a block it has just entered, so that stale
     values are never read, not even masked. `samples_R`: tokens whose logits are wanted.
@@ -104,14 +106,18 @@ class WorkPlanner:
         )
 
     def _write_slots(self, segments: Sequence[Segment]) -> tuple[np.ndarray, int]:
-        size, tokens, zeroed = self._block_size, [], [np.array([[self._null_block, 0]])]
+        size, tokens, zeroed = (
+            self._block_size,
+            [],
+            [np.array([self._null_block * self._block_size])],
+        )
         for s in segments:
             end, blocks = s.start + s.length, np.asarray(s.blocks)
             tokens.append(_slots(np.arange(s.start, end), blocks, size))
             last_block_start = (end - 1) // size * size
             if last_block_start >= s.start:
                 zeroed.append(_slots(np.arange(end, last_block_start + size), blocks, size))
-        return np.concatenate(tokens + zeroed).astype(np.int32), sum(map(len, zeroed))
+        return np.concatenate(tokens + zeroed), sum(map(len, zeroed))
 
     def _bucket(self, tiles: Sequence[_QueryTile]) -> list[list[_QueryTile]]:
         """Long tiles alone; short ones with others of about the same rows and columns."""
@@ -152,18 +158,20 @@ class WorkPlanner:
     def _kv_tile(
         self, tiles: Sequence[_QueryTile], positions_PR: np.ndarray, first: int, last: int
     ) -> KVTile:
-        blocks_Pn = np.full((len(tiles), last - first), self._null_block, np.int32)
-        positions_PC = np.empty((len(tiles), (last - first) * self._block_size), np.int32)
-        positions_PC[:] = np.arange(first * self._block_size, last * self._block_size)
+        size, columns = (
+            self._block_size,
+            np.arange(first * self._block_size, last * self._block_size),
+        )
+        slots_PC = np.full((len(tiles), len(columns)), self._null_block * size)
+        positions_PC = np.full(slots_PC.shape, _NEVER)
         for p, tile in enumerate(tiles):
-            own = tile.blocks[first:last]
-            blocks_Pn[p, : len(own)] = own
-            positions_PC[p, len(own) * self._block_size :] = _NEVER
-        newest, oldest = int(positions_PC.max()), int(positions_PC.min())
-        masked = newest > positions_PR.min()
+            own = columns[: max(0, len(tile.blocks) * size - first * size)]
+            slots_PC[p, : len(own)] = _slots(own, tile.blocks, size)
+            positions_PC[p, : len(own)] = own
+        masked = positions_PC.max() > positions_PR.min()
         if self._window is not None:
-            masked |= oldest <= int(positions_PR.max()) - self._window
-        return KVTile(blocks_Pn, positions_PC if masked else None)
+            masked |= positions_PC.min() <= positions_PR.max() - self._window
+        return KVTile(slots_PC, positions_PC, bool(masked))
 
 
 def _cut(segment: Segment, end_token: int) -> list[_QueryTile]:
@@ -176,7 +184,7 @@ def _cut(segment: Segment, end_token: int) -> list[_QueryTile]:
 
 
 def _slots(positions: np.ndarray, blocks: np.ndarray, block_size: int) -> np.ndarray:
-    return np.stack([blocks[positions // block_size], positions % block_size], axis=1)
+    return blocks[positions // block_size] * block_size + positions % block_size
 
 
 def _even_spans(first: int, last: int, widest: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from mindspore import Parameter, Tensor
 
-from vpp_ms.kv.store import LayerPages
+from vpp_ms.kv.store import KVStore, LayerPages
 from vpp_ms.model.worklist import WorkList
 
 
@@ -30,7 +30,9 @@ class LayerWeights(NamedTuple):
 class OpSet(Protocol):
     """`Batch` is what the op set makes of a work list, once for all layers of a micro-batch."""
 
-    def batch(self, work: WorkList, cos_TD: np.ndarray, sin_TD: np.ndarray) -> Any: ...
+    def batch(
+        self, work: WorkList, store: KVStore, cos_TD: np.ndarray, sin_TD: np.ndarray
+    ) -> Any: ...
 
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         """[T, H]"""

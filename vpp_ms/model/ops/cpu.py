@@ -4,7 +4,7 @@ Attention is a loop on the host over the KV tiles of the work list: a call costs
 `while` inside a graph hands over between threads at every turn.
 
 Letters: T tokens, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group, R rows and
-C columns of a tile, n its blocks, Z zeroed slots.
+C columns of a tile, Z zeroed slots.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
 from vpp_ms.config.model_spec import ModelSpec
-from vpp_ms.kv.store import LayerPages
+from vpp_ms.kv.store import KVStore, LayerPages
 from vpp_ms.model.ops.base import LayerWeights
 from vpp_ms.model.ops.cpu_layers import FFN, QKV, Attend, Embed, Head
 from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
@@ -41,7 +41,7 @@ class Graph:
 
 
 class Group(NamedTuple):
-    """Where a group's rows lie in the queries, and for each KV tile (blocks_Pn, mask or None)."""
+    """Where a group's rows lie in the queries, and for each KV tile (columns, mask or None)."""
 
     first_row: int
     num_rows: int
@@ -65,14 +65,18 @@ class CpuOps:
         self._heads, self._kv_heads, self._dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
         self._window = spec.sliding_window
         self._concat = ops.Concat(0)
-        rows, column, mask = _f32(None, self._dim), _f32(None, 1), _f32(self._kv_heads, *[None] * 3)
-        x, index, blocks = _f32(None, spec.hidden_size), _i32(None), _i32(None, None)
+        rows, column, mask = _f32(None, self._dim), _f32(None, 1), _f32(None, None, None)
+        x, index, columns = _f32(None, spec.hidden_size), _i32(None), _i32(None, None)
         zeros = _f32(None, self._kv_heads * self._dim)
         self._embed, self._head = Graph(Embed(), index), Graph(Head(spec), x, index)
-        self._qkv = Graph(QKV(spec), x, rows, rows, column, _i32(None, 3), zeros, index)
+        self._qkv = Graph(QKV(spec), x, rows, rows, column, index, zeros, index)
         self._attend = {
             (masked, merge): Graph(
-                Attend(spec, masked, merge), rows, blocks, *[mask] * masked, *[rows, column] * merge
+                Attend(spec, masked, merge),
+                rows,
+                columns,
+                *[mask] * masked,
+                *[rows, column] * merge,
             )
             for masked in (False, True)
             for merge in (False, True)
@@ -102,17 +106,17 @@ class CpuOps:
 
     def _attention(self, q: Tensor, group: Group, pages: LayerPages) -> Tensor:
         state: tuple[Tensor, ...] = ()
-        for blocks_Pn, mask in group.kv_tiles:
+        for columns, mask in group.kv_tiles:
             extra = state if mask is None else (mask, *state)
             attend = self._attend[mask is not None, bool(state)]
-            state = attend(q, blocks_Pn, *extra, *pages)
+            state = attend(q, columns, *extra, *pages)
         return state[0]
 
-    def batch(self, work: WorkList, cos_TD: np.ndarray, sin_TD: np.ndarray) -> Batch:
+    def batch(
+        self, work: WorkList, store: KVStore, cos_TD: np.ndarray, sin_TD: np.ndarray
+    ) -> Batch:
         heads = np.arange(self._kv_heads)
         ones_T1 = _float(np.ones((len(cos_TD), 1)))
-        slots = np.repeat(work.write_slots, self._kv_heads, axis=0)
-        slots = np.column_stack([np.tile(heads, len(work.write_slots)), slots])
         zeros = np.zeros((work.num_zeroed, self._kv_heads * self._dim))
         queries = [
             (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
@@ -122,12 +126,12 @@ class CpuOps:
             (
                 *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
                 ones_T1,
-                _index(slots),
+                _index(store.rows(work.write_slots).T.reshape(-1)),
                 _float(zeros),
                 _index(np.concatenate(queries)),
             ),
             (_index(self._rows_of_queries(work)), ones_T1),
-            tuple(self._groups(work.groups)),
+            tuple(self._groups(work.groups, store)),
             _index(work.samples_R) if work.samples_R.size else None,
         )
 
@@ -135,10 +139,10 @@ class CpuOps:
         """Compile the attention variants that a first short prompt would not meet."""
         rows = self._heads  # of one token
         q, lse = _float(np.zeros((rows, self._dim))), _float(np.zeros((rows, 1)))
-        shape = (self._kv_heads, 1, rows // self._kv_heads, pages.keys.shape[2])
-        mask, blocks = _float(np.zeros(shape)), _index(np.zeros((1, 1)))
+        mask = _float(np.zeros((self._kv_heads, rows // self._kv_heads, 1)))
+        columns = _index(np.zeros((self._kv_heads, 1)))
         for (masked, merge), attend in self._attend.items():
-            attend(q, blocks, *[mask] * masked, *[q, lse] * merge, *pages)
+            attend(q, columns, *[mask] * masked, *[q, lse] * merge, *pages)
 
     def _rotary(self, table_TD: np.ndarray) -> Tensor:
         """A row for each token's N query and K KV heads; the queries' carry the score scale."""
@@ -158,18 +162,25 @@ class CpuOps:
             base += size * self._kv_heads
         return rows_TK.reshape(-1)
 
-    def _groups(self, groups: Sequence[TileGroup]) -> list[Group]:
+    def _groups(self, groups: Sequence[TileGroup], store: KVStore) -> list[Group]:
         found, first_row = [], 0
         for group in groups:
             num_rows = group.tokens_PR.size * self._heads
-            tiles = tuple((_index(t.blocks_Pn), self._mask(group, t)) for t in group.kv_tiles)
+            tiles = tuple(
+                (_index(self._columns(tile, store)), self._mask(group, tile))
+                for tile in group.kv_tiles
+            )
             found.append(Group(first_row, num_rows, tiles))
             first_row += num_rows
         return found
 
+    def _columns(self, tile: KVTile, store: KVStore) -> np.ndarray:
+        tiles, num_columns = tile.slots_PC.shape
+        return store.rows(tile.slots_PC).reshape(self._kv_heads * tiles, num_columns)
+
     def _mask(self, group: TileGroup, tile: KVTile) -> Tensor | None:
-        """What is added to the scores, [K, P, R*G, C]: 0 where the row may see the column."""
-        if tile.positions_PC is None:
+        """What is added to the scores, [K*P, R*G, C]: 0 where the row may see the column."""
+        if not tile.masked:
             return None
         rows, columns = group.positions_PR, tile.positions_PC
         hidden = columns[:, None] > rows[:, :, None]
@@ -179,7 +190,7 @@ class CpuOps:
         queries = self._heads // self._kv_heads
         shape = (self._kv_heads, tiles, num_rows, queries, num_columns)
         mask = np.broadcast_to(np.where(hidden, MASKED, 0)[None, :, :, None], shape)
-        return _float(mask.reshape(self._kv_heads, tiles, num_rows * queries, num_columns))
+        return _float(mask.reshape(self._kv_heads * tiles, num_rows * queries, num_columns))
 
 
 def _f32(*shape: int | None) -> Tensor:

@@ -5,7 +5,7 @@ behind same-shape arithmetic. So columns and rows are spread by a matmul with on
 are gathers of rows, and tables come in full size from the host.
 
 Letters: T tokens, H hidden, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group,
-R rows and C columns of a tile, n its blocks, Z zeroed slots, V vocabulary. Token t's queries
+R rows and C columns of a tile, Z zeroed slots, V vocabulary. Token t's queries
 for KV head k are one row (t, k) of width G*D.
 """
 
@@ -64,7 +64,7 @@ class QKV(nn.Cell):
         self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
         self.eps, self.mean = spec.rms_eps, Tensor(np.full((self.dim, 1), 1 / self.dim, np.float32))
         self.spread = Tensor(np.ones((1, self.dim), np.float32))
-        self.matmul, self.scatter = ops.MatMul(), ops.ScatterNdUpdate()
+        self.matmul, self.scatter = ops.MatMul(), ops.ScatterUpdate()
         self.stack, self.join = ops.Concat(0), ops.Concat(-1)
 
     def construct(
@@ -82,8 +82,8 @@ class QKV(nn.Cell):
         qkv: Tensor,
         *extra: Tensor,
     ) -> Tensor:
-        """`cos`, `sin` [T*(N+K), D]; `slots` [(T+Z)*K, 3] of (head, block, offset); `zeros`
-        [Z, K*D]; `queries`: the rows (t, k) in the order of the tiles."""
+        """`cos`, `sin` [T*(N+K), D]; `slots` [(T+Z)*K], page rows; `zeros` [Z, K*D];
+        `queries`: the rows (t, k) in the order of the tiles."""
         y = self.matmul(self.norm(x_TH, attn_norm), qkv)
         if self.bias:
             y = y + self.matmul(ones_T1, extra[0])
@@ -113,26 +113,24 @@ class Attend(nn.Cell):
 
     def __init__(self, spec: ModelSpec, masked: bool, merge: bool) -> None:
         super().__init__()
-        self.kv_heads, self.dim = spec.num_kv_heads, spec.head_dim
+        self.dim = spec.head_dim
         self.masked, self.merge = masked, merge
         self.scores, self.mix = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul()
         self.softmax, self.top = ops.Softmax(-1), ops.ArgMaxWithValue(axis=-1, keep_dims=True)
         self.matmul, self.spread = ops.MatMul(), Tensor(np.ones((1, self.dim), np.float32))
 
-    def construct(self, q: Tensor, blocks_Pn: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        """`q` [K*P*R*G, D]. The rest: the mask [K, P, R*G, C] if masked; output [K*P*R*G, D] and
-        lse [K*P*R*G, 1] so far if merging; the pages of keys and values."""
-        tiles, _ = ops.shape(blocks_Pn)
-        flat = blocks_Pn.reshape((-1,))
-        shape = (self.kv_heads, tiles, -1, self.dim)
-        k = ops.gather(rest[-2], flat, 1).reshape(shape)
-        v = ops.gather(rest[-1], flat, 1).reshape(shape)
-        scores = self.scores(q.reshape(shape), k)
+    def construct(self, q: Tensor, columns: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        """`q` [K*P*R*G, D], `columns` [K*P, C], page rows. The rest: the mask [K*P, R*G, C] if
+        masked; output [K*P*R*G, D] and lse [K*P*R*G, 1] so far if merging; the pages of keys and
+        values."""
+        tiles, _ = ops.shape(columns)
+        k, v = ops.gather(rest[-2], columns, 0), ops.gather(rest[-1], columns, 0)
+        scores = self.scores(q.reshape((tiles, -1, self.dim)), k)
         if self.masked:
             scores = scores + rest[0]
         weights = self.softmax(scores)
         index, top = self.top(weights)
-        lse = (ops.gather_elements(scores, 3, index) - ops.log(top)).reshape((-1, 1))
+        lse = (ops.gather_elements(scores, 2, index) - ops.log(top)).reshape((-1, 1))
         output = self.mix(weights, v).reshape((-1, self.dim))
         if self.merge:
             output_before, lse_before = rest[-4], rest[-3]
