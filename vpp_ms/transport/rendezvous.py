@@ -103,11 +103,13 @@ class Member:
     def report_error(self, text: str, *, user_error: bool = False) -> None:
         """This rank cannot go on; ends the run for all, naming this rank. The caller exits.
 
-        `text` is one line. A user's error also goes to stderr: there is no stack trace of it.
+        Only the first line of `text` travels. A user's error also goes to stderr: there is no
+        stack trace of it.
         """
+        line, *_ = text.strip().splitlines() or ["unknown error"]
         if user_error:
-            sys.stderr.write(f"{text}\n")
-        self._post(wire.Trouble(text, user_error))
+            sys.stderr.write(f"{line}\n")
+        self._post(wire.Trouble(line, user_error))
 
     def abort(self, text: str) -> NoReturn:
         """`report_error` and end the process: for threads whose caller cannot unwind."""

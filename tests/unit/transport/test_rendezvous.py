@@ -209,6 +209,25 @@ def test_an_unexpected_error_alone_is_named_after_its_grace(meet):
     assert str(meeting.lost[0]) == "rank 1: ValueError: boom"
 
 
+def test_an_error_whose_rank_has_ended_is_the_cause_of_what_msrun_kills_then(meet):
+    meeting = meet(3)
+    failing = meeting.spawn(
+        1, "print('ready', flush=True)\nmember.report_error('ValueError: boom')\nraise SystemExit(1)"
+    )
+    bystander = meeting.spawn(2, SLEEP)
+    failing.wait(2)
+    bystander.send_signal(signal.SIGKILL)
+    assert meeting.hub.ended.wait(2)
+    assert meeting.hub.failure == Failure(1, "rank 1", "ValueError: boom")
+
+
+def test_only_the_first_line_of_an_error_travels(meet):
+    meeting = meet(1)
+    meeting.join(0).report_error("\nValueError: shape\n----\nC++ stack")
+    assert meeting.hub.ended.wait(2)
+    assert meeting.hub.failure == Failure(0, "rank 0", "ValueError: shape")
+
+
 def test_abort_reports_and_ends_from_any_thread(meet):
     meeting = meet(1)
     child = meeting.spawn(
