@@ -15,7 +15,6 @@ class Request:
 
     slot: int
     prompt: Prompt
-    blocks: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()
     output_token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None

@@ -25,14 +25,9 @@ class BlockPool:
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def allocate(self, request: int, num_tokens: int) -> tuple[int, ...] | None:
-        """The request's table, grown to hold `num_tokens` tokens; None if it does not fit now.
-
-        All or nothing: where the answer is None nothing has changed.
-        Raises RequestError when the tokens would not fit into an empty pool either.
-        """
-        needed = self.blocks_for(num_tokens)
-        if needed > self.num_blocks:
+    def check(self, request: int, num_tokens: int) -> None:
+        """Raises RequestError when the tokens would not fit into an empty pool either."""
+        if self.blocks_for(num_tokens) > self.num_blocks:
             capacity = self.num_blocks * self.block_size
             raise RequestError(
                 f"request {request}",
@@ -40,7 +35,15 @@ class BlockPool:
                 allowed=f"<= {capacity} ({self.num_blocks} blocks of {self.block_size})",
                 hint="a larger kv.num_blocks or a shorter prompt",
             )
-        missing = needed - len(self._tables.get(request, ()))
+
+    def allocate(self, request: int, num_tokens: int) -> tuple[int, ...] | None:
+        """The request's table, grown to hold `num_tokens` tokens; None if it does not fit now.
+
+        All or nothing: where the answer is None nothing has changed.
+        Raises RequestError when the tokens would not fit into an empty pool either.
+        """
+        self.check(request, num_tokens)
+        missing = self.blocks_for(num_tokens) - len(self._tables.get(request, ()))
         if missing > len(self._free):
             return None
         table = self._tables.setdefault(request, [])

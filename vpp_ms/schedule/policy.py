@@ -4,11 +4,16 @@ Every policy only writes `MicroBatch.priority`; `RankQueue` chooses by it on eve
 So an order is work-conserving and per rank. One common order for all ranks would idle most of
 the time for more than two ranks.
 
+All orders are one family: the longest path to the end, plus `lean` times the sweep (in units of
+one rank's mean time for a micro-batch). Lean 0 is `longest_path`, +inf `late_sweep`, -inf
+`early_sweep`.
+
 Shapes: n micro-batches, S stages.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,25 +24,31 @@ from vpp_ms.schedule.actions import MicroBatch, Segment
 from vpp_ms.schedule.walk import walk
 from vpp_ms.schedule.window import Window
 
-ORDERS = ("longest_path", "late_sweep", "early_sweep")
+NAMED_LEANS = {"longest_path": 0.0, "late_sweep": math.inf, "early_sweep": -math.inf}
+ORDERS = tuple(NAMED_LEANS)
 BEST = "best"
+# What `best` tries: the named orders first, so that they win ties, then what lies between them.
+LEANS = (*NAMED_LEANS.values(), -0.5, 0.5, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0)
+MANY_ACTIONS = 20_000  # from here on `best` tries the named orders only: a walk takes 5 us each
 Costs = Sequence[Sequence[float]] | np.ndarray
 
 
 class Prioritizer:
     """Micro-batches with priorities, handed out as they become known.
 
-    late_sweep, early_sweep: the later (earlier) sweep first, the oldest first within it.
-    longest_path: the action with most predicted time between its start and the end of all that
-    is known; what is added later continues the same scale. best: at the first `add` the orders
-    are tried in an ideal walk under `window`, and the shortest stays; `order` then names it.
+    `order` is a name or a lean. What is added later continues the same scale. best: at the first
+    `add` the leans are tried in an ideal walk under `window`, and the shortest stays. `lean` is
+    the one in use.
     """
 
-    def __init__(self, placement: Placement, order: str, window: Window | None = None) -> None:
-        if order not in (*ORDERS, BEST):
+    def __init__(
+        self, placement: Placement, order: str | float, window: Window | None = None
+    ) -> None:
+        if isinstance(order, str) and order not in (*ORDERS, BEST):
             raise PlanError("vpp.order", repr(order), allowed=", ".join((*ORDERS, BEST)))
-        self.order = order
+        self.lean = NAMED_LEANS.get(order) if isinstance(order, str) else order
         self._placement, self._window = placement, window
+        self._unit_s = 0.0
         self._elapsed_s = 0.0
         self._next_index = 0
 
@@ -47,10 +58,12 @@ class Prioritizer:
         assert len(segment_lists) == len(costs_nS)
         if not segment_lists:
             return []
-        if self.order == BEST:
-            self.order = self._find_best(costs_nS)
-        priorities_nS = self._priorities(self.order, costs_nS)
-        if self.order == "longest_path":
+        if self._unit_s == 0.0:
+            self._unit_s = float(costs_nS.sum(axis=1).mean()) / self._placement.num_ranks
+        if self.lean is None:
+            self.lean = self._best_lean(costs_nS)
+        priorities_nS = self._priorities(self.lean, costs_nS)
+        if math.isfinite(self.lean):
             # What is added next starts later by one pass of this through its dearest stage.
             self._elapsed_s += float(costs_nS.max(axis=1).sum())
             priorities_nS = priorities_nS - self._elapsed_s
@@ -70,20 +83,20 @@ class Prioritizer:
         """
         return MicroBatch(next_in_line.index, tuple(segments), next_in_line.priority)
 
-    def _priorities(self, order: str, costs_nS: np.ndarray) -> np.ndarray:
-        if order == "longest_path":
-            return longest_paths(costs_nS)
+    def _priorities(self, lean: float, costs_nS: np.ndarray) -> np.ndarray:
         sweeps_S = np.arange(costs_nS.shape[1]) // self._placement.num_ranks
-        sign = 1.0 if order == "late_sweep" else -1.0
-        return np.broadcast_to(sign * sweeps_S, costs_nS.shape)
+        if math.isinf(lean):
+            return np.broadcast_to(math.copysign(1.0, lean) * sweeps_S, costs_nS.shape)
+        return longest_paths(costs_nS) + lean * self._unit_s * sweeps_S
 
-    def _find_best(self, costs_nS: np.ndarray) -> str:
+    def _best_lean(self, costs_nS: np.ndarray) -> float:
         if self._placement.virtual_stages == 1:
-            return "late_sweep"  # one stage per rank: there is nothing to choose
-        return min(ORDERS, key=lambda order: self._makespan_s(order, costs_nS))
+            return math.inf  # one stage per rank: there is nothing to choose
+        leans = LEANS if costs_nS.size < MANY_ACTIONS else LEANS[: len(NAMED_LEANS)]
+        return min(leans, key=lambda lean: self._makespan_s(lean, costs_nS))
 
-    def _makespan_s(self, order: str, costs_nS: np.ndarray) -> float:
-        rows = self._priorities(order, costs_nS).tolist()
+    def _makespan_s(self, lean: float, costs_nS: np.ndarray) -> float:
+        rows = self._priorities(lean, costs_nS).tolist()
         batches = [MicroBatch(i, (), tuple(row)) for i, row in enumerate(rows)]
         window = None if self._window is None else self._window.fresh()
         return walk(self._placement, batches, costs_nS, window=window).makespan_s
@@ -93,7 +106,7 @@ def prioritize(
     placement: Placement,
     segment_lists: Sequence[Sequence[Segment]],
     costs_nS: Costs,
-    order: str,
+    order: str | float,
     window: Window | None = None,
 ) -> list[MicroBatch]:
     """All micro-batches of a run whose future is known. Raises PlanError for no such order."""

@@ -31,10 +31,16 @@ class RankQueue:
 
     def pop(self) -> tuple[Action, MicroBatch] | None:
         """The ready action of greatest priority; ties go to the oldest, then the later stage."""
-        heads = [(stage, inbox[0]) for stage, inbox in self._inbox.items() if inbox]
-        if not heads:
+        best: tuple[float, int, int] | None = None
+        for stage, inbox in self._inbox.items():
+            if inbox:
+                head = inbox[0]
+                urgency = (head.priority[stage], -head.index, stage)
+                if best is None or urgency > best:
+                    best = urgency
+        if best is None:
             return None
-        stage, _ = max(heads, key=lambda h: (h[1].priority[h[0]], -h[1].index, h[0]))
+        stage = best[2]
         micro_batch = self._inbox[stage].popleft()
         return Action(stage, micro_batch.index), micro_batch
 

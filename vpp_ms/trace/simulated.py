@@ -18,10 +18,10 @@ def trace_of_walk(
     events = [
         Event(COMPUTE, a.rank, a.stage, a.micro_batch, a.start_s, a.end_s) for a in walk.actions
     ]
-    for link, micro_batch, start_s, end_s in walk.transfers:
+    for link, micro_batch, start_s, end_s, size in walk.transfers:
         stage, source, target = link.source_stage, link.source, link.target
-        events.append(Event(SEND, source, stage, micro_batch, start_s, start_s, peer=target))
-        events.append(Event(RECV, target, stage, micro_batch, start_s, end_s, peer=source))
+        events.append(Event(SEND, source, stage, micro_batch, start_s, start_s, size, target))
+        events.append(Event(RECV, target, stage, micro_batch, start_s, end_s, size, source))
     for rank in range(walk.placement.num_ranks):
         events.extend(_waits(walk, rank))
     events.sort(key=lambda e: (e.start_s, e.rank))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.schedule.schedule_problems import problems
 from vpp_ms.errors import PlanError
 from vpp_ms.plan.placement import Placement
-from vpp_ms.schedule.policy import ORDERS, Prioritizer, longest_paths, prioritize
+from vpp_ms.schedule.policy import LEANS, ORDERS, Prioritizer, longest_paths, prioritize
 from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.schedule.walk import walk
 from vpp_ms.schedule.window import Window
@@ -43,7 +43,20 @@ def test_best_is_the_shortest_of_all_orders(problem, width):
         batches = prioritize(placement, [()] * len(costs_nS), costs_nS, order, window)
         return walk(placement, batches, costs_nS, window=window).makespan_s
 
-    assert makespan("best") == pytest.approx(min(makespan(order) for order in ORDERS))
+    assert makespan("best") == pytest.approx(min(makespan(lean) for lean in LEANS))
+
+
+@given(problems(max_n=6))
+def test_a_large_lean_is_the_order_of_sweeps(problem):
+    placement, costs_nS = problem
+    for lean, order in ((1e6, "late_sweep"), (-1e6, "early_sweep")):
+        leaning, named = (
+            prioritize(placement, [()] * len(costs_nS), costs_nS, how) for how in (lean, order)
+        )
+        for mine, theirs in zip(leaning, named, strict=True):
+            by_stage = sorted(range(placement.num_stages), key=lambda s: (mine.priority[s], s))
+            sweeps = [theirs.priority[s] for s in by_stage]
+            assert costs_nS.sum() == 0.0 or sweeps == sorted(sweeps)
 
 
 def test_sweep_orders_prefer_their_sweep():
@@ -90,13 +103,16 @@ def test_overtaking_is_as_urgent_as_what_it_overtakes():
 def test_best_is_decided_once():
     policy = Prioritizer(Placement("v", 2, 2), "best")
     policy.add([()], [[1.0] * 4])
-    assert policy.order in ORDERS
+    decided = policy.lean
+    assert decided in LEANS
+    policy.add([()] * 9, np.linspace(1, 9, 36).reshape(9, 4))
+    assert policy.lean == decided
 
 
 def test_nothing_added_is_nothing():
     policy = Prioritizer(Placement("v", 2, 2), "best")
     assert policy.add([], []) == []
-    assert policy.order == "best"
+    assert policy.lean is None
 
 
 def test_an_unknown_order_is_refused():

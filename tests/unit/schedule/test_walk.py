@@ -1,4 +1,4 @@
-"""The walk: rules, hops, window, arrivals, followers; the same objects that ranks use."""
+"""The walk: rules, hops, window, arrivals, sources; the same objects that ranks use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vpp_ms.plan.placement import Placement
 from vpp_ms.schedule.actions import MicroBatch
 from vpp_ms.schedule.replay import replay
 from vpp_ms.schedule.schedule import Schedule
-from vpp_ms.schedule.walk import Hop, walk
+from vpp_ms.schedule.walk import Hop, walk_source
 from vpp_ms.schedule.window import Window
 
 ORDERS = ("best", "longest_path", "late_sweep", "early_sweep")
@@ -144,20 +144,28 @@ def test_arrivals_hold_back_and_ranks_wait():
     assert run.done_s == (2.0, 12.0)
 
 
-def test_followers_are_injected_when_their_cause_is_done():
-    placement = Placement("v", 2, 2)
+def test_a_source_is_told_of_arrivals_and_returns():
+    """One token at a time, each made when the one before has come back."""
 
-    def next_token(micro_batch, time_s):
-        index = micro_batch.index + 1
-        return [MicroBatch(index, (), (0.0,) * 4)] if index < 4 else []
+    class Tokens:
+        count, waiting, told = 0, 0, ()
 
-    run = walk(
-        placement,
-        [MicroBatch(0, (), (0.0,) * 4)],
-        lambda stage, micro_batch: 1.0,
-        followers=next_token,
-    )
-    assert run.done_s == (4.0, 8.0, 12.0, 16.0)
+        def arrive(self, item, time_s):
+            self.waiting, self.told = item, (*self.told, time_s)
+
+        def next(self):
+            if not self.waiting:
+                return None
+            self.waiting, self.count = self.waiting - 1, self.count + 1
+            return MicroBatch(self.count - 1, (), (0.0,) * 4)
+
+        def leave(self, micro_batch, time_s):
+            self.waiting += micro_batch.index < 3
+
+    source = Tokens()
+    run = walk_source(Placement("v", 2, 2), source, lambda stage, mb: 1.0, [(5.0, 1)])
+    assert source.told == (5.0,)
+    assert run.done_s == (9.0, 13.0, 17.0, 21.0)
 
 
 def test_nothing_to_do_takes_no_time():
