@@ -5,7 +5,7 @@ depend on one another, `model_spec` is what the other rooms need to know of a mo
 """
 
 from vpp_ms.config.load import load_config
-from vpp_ms.config.model_spec import ModelSpec, MoESpec, RopeSpec
+from vpp_ms.config.model_spec import MLASpec, ModelSpec, MoESpec, RopeSpec
 from vpp_ms.config.schema import RunConfig
 
-__all__ = ["ModelSpec", "MoESpec", "RopeSpec", "RunConfig", "load_config"]
+__all__ = ["MLASpec", "ModelSpec", "MoESpec", "RopeSpec", "RunConfig", "load_config"]

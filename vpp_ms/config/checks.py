@@ -74,7 +74,7 @@ def _check_placement(config: RunConfig, where: Where, method: str) -> None:
 def _check_chunking(config: RunConfig, where: Where, methods: Sequence[str]) -> None:
     chunking = config.chunking
     fixed = chunking.method if chunking.method is not None else _implied(methods)
-    if fixed != "dynamic":
+    if not fixed.startswith("dynamic"):
         for name in DYNAMIC_ONLY:
             if _given(chunking, name):
                 raise ConfigError(

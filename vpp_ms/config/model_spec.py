@@ -18,12 +18,31 @@ class RopeSpec:
 
 @dataclass(frozen=True)
 class MoESpec:
-    """Routed experts. `norm_topk`: the chosen experts' probabilities are scaled to sum 1."""
+    """Routed experts. `norm_topk`: the chosen experts' probabilities are scaled to sum 1.
+
+    `num_shared` experts of the same width see every token.
+    """
 
     num_experts: int
     top_k: int
     intermediate_size: int
     norm_topk: bool = True
+    num_shared: int = 0
+
+
+@dataclass(frozen=True)
+class MLASpec:
+    """Latent attention: a token's keys and values are read from one cached latent.
+
+    The cache holds `kv_rank + rope_dim` numbers per token and layer. A head's query and key have
+    `nope_dim + rope_dim` numbers, its value `value_dim`. Queries come through `query_rank`.
+    """
+
+    query_rank: int
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True)
@@ -46,6 +65,7 @@ class ModelSpec:
     rms_eps: float = 1e-6
     rope: RopeSpec = field(default_factory=RopeSpec)
     moe: MoESpec | None = None
+    mla: MLASpec | None = None
     dense_layers: tuple[int, ...] = ()
     qk_norm: bool = False
     attention_bias: bool = False

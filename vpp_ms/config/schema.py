@@ -77,8 +77,8 @@ class VppConfig(Section):
 class ChunkingConfig(Section):
     """How a prompt is cut. The last four keys are for dynamic chunks only."""
 
-    method: Literal["fixed", "dynamic", "tail"] | None = Field(
-        None, description="default: the method's; tail cuts the last chunks smaller"
+    method: Literal["fixed", "dynamic", "tail", "dynamic_tail"] | None = Field(
+        None, description="default: the method's; a tail cuts the last chunks smaller"
     )
     chunk_tokens: PositiveInt = Field(
         512, description="the (largest) chunk, and the most tokens in a micro-batch"
@@ -93,8 +93,10 @@ class ChunkingConfig(Section):
     min_chunk_tokens: PositiveInt | None = Field(
         None, description="no chunk is smaller; default: the preset's"
     )
-    latency: tuple[float, float, float] | None = Field(
-        None, description="a, b, c of f(l) = a l^2 + b l + c in ms; default: profiled at start"
+    latency: tuple[float, float, float] | tuple[float, float, float, float] | None = Field(
+        None,
+        description="a, b, c of f(l) = a l^2 + b l + c in ms, and what a cached token costs if "
+        "it does; default: profiled at start",
     )
 
 

@@ -18,7 +18,8 @@ from vpp_ms.plan.latency import Fit, LatencyModel, fit_latency
 
 __all__ = ["PRESETS", "ChunkRule", "Fit", "LatencyModel", "chunk_rule", "fit_latency"]
 
-METHODS = ("fixed", "tail", "dynamic")
+METHODS = ("fixed", "tail", "dynamic", "dynamic_tail")
+DYNAMIC_METHODS = METHODS[2:]
 
 
 class Preset(NamedTuple):
@@ -45,7 +46,7 @@ class ChunkRule:
     fixed: `chunk_tokens` each. tail: fixed, but of the last two chunks the first is cut in 2 and
     the last in up to 4. dynamic: sized by `latency`, at least `min_tokens` each; a tail under
     half a chunk joins the chunk before it, or shares evenly with it where both together would
-    exceed `chunk_tokens`.
+    exceed `chunk_tokens`. dynamic_tail: dynamic, with the last two cut as in tail.
     """
 
     method: str
@@ -74,7 +75,7 @@ class ChunkRule:
                 f"{self.min_tokens} with chunk_tokens {self.chunk_tokens}",
                 allowed=f"1 to {self.chunk_tokens}",
             )
-        if self.method == "dynamic":
+        if self.method in DYNAMIC_METHODS:
             assert self.latency is not None, "a dynamic rule needs a latency model"
             assert self.latency.flaw(self.chunk_tokens) is None, "the fit must be gated"
 
@@ -83,8 +84,8 @@ class ChunkRule:
         assert start >= 0 and remaining > 0
         if self.method == "dynamic":
             return self._dynamic(self.depth_size(start), remaining)
-        if self.method == "tail":
-            return self._tail(start, remaining)
+        if self.method != "fixed":
+            return self._tail(self.depth_size(start), start, remaining)
         return min(self._aligned(self.chunk_tokens), remaining)
 
     def cut(self, length: int, start: int = 0) -> tuple[int, ...]:
@@ -94,7 +95,7 @@ class ChunkRule:
     def depth_size(self, start: int) -> int:
         """The rule's chunk size at a depth, whatever remains; non-increasing in `start`."""
         base = self.chunk_tokens
-        if self.method != "dynamic":
+        if self.method not in DYNAMIC_METHODS:
             return self._aligned(base)
         assert self.latency is not None
         ideal = self.latency.size_for(start, self.latency.time_of(0, base))
@@ -117,15 +118,14 @@ class ChunkRule:
             return size
         return remaining if remaining <= self.chunk_tokens else self._share(remaining, 2)
 
-    def _tail(self, start: int, remaining: int) -> int:
-        base = self._aligned(self.chunk_tokens)
-        if remaining > 2 * base:
-            return base
-        if remaining > base:
-            return self._share(base, 2)
+    def _tail(self, size: int, start: int, remaining: int) -> int:
+        if remaining > 2 * size:
+            return size
+        if remaining > size:
+            return self._share(size, 2)
         if start == 0:
             return remaining
-        return self._share(remaining, -(-remaining * 4 // base))
+        return self._share(remaining, -(-remaining * 4 // size))
 
     def _share(self, tokens: int, parts: int) -> int:
         """The first of `parts` about equal shares, rounded to the nearest multiple."""
@@ -146,7 +146,7 @@ def chunk_rule(
     """
     base = config.chunk_tokens
     fixed = ChunkRule("fixed", base, config.alignment)
-    if method != "dynamic":
+    if method not in DYNAMIC_METHODS:
         return ChunkRule(method, base, config.alignment), None
     preset = PRESETS[config.preset]
     fit = latency if isinstance(latency, Fit) else Fit(latency, "no latency model")
@@ -161,7 +161,7 @@ def chunk_rule(
         floor = preset.min_tokens
         floor = max(base // 4, 1) if floor is None or floor >= base else floor
     rule = ChunkRule(
-        "dynamic",
+        method,
         base,
         config.alignment,
         model,

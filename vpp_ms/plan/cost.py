@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.plan.flops import head_flops, layer_flops
 
 FEATURES = ("launch", "token", "pair", "prefix_token", "sample")
 
@@ -110,25 +111,25 @@ class CostModel:
         layer_launch_s: float = 0.0,
         stage_launch_s: float = 0.0,
     ) -> CostModel:
-        """Counts the FLOPs of the matrix products: 2 per multiply-add, 4 d per head and pair.
+        """Counts the FLOPs of the matrix products, see `plan.flops`.
 
         Without a measured `flops_per_s` times are relative: one unit per TFLOP.
         """
         kinds = tuple(spec.layer_kind(layer) for layer in range(spec.num_layers))
-        pair = 4.0 * spec.num_heads * spec.head_dim
-        layers = {
-            kind: PartCost(
+        layers = {}
+        for kind in dict.fromkeys(kinds):
+            flops = layer_flops(spec, kind)
+            layers[kind] = PartCost(
                 launch_s=layer_launch_s,
-                token_s=(_attention_flops(spec) + _ffn_flops(spec, kind)) / flops_per_s,
-                pair_s=pair / flops_per_s,
+                token_s=flops.token / flops_per_s,
+                pair_s=flops.pair / flops_per_s,
+                prefix_token_s=flops.prefix_token / flops_per_s,
             )
-            for kind in dict.fromkeys(kinds)
-        }
         return cls(
             layers=layers,
             layer_kinds=kinds,
             embedding=PartCost(token_s=2.0 * spec.hidden_size / flops_per_s),
-            head=PartCost(sample_s=2.0 * spec.hidden_size * spec.vocab_size / flops_per_s),
+            head=PartCost(sample_s=head_flops(spec) / flops_per_s),
             stage_launch_s=stage_launch_s,
         )
 
@@ -182,17 +183,3 @@ class CostModel:
             range(len(self.layer_kinds)), is_first=True
         )
         return float(pair / 2), float(token), float(launch), float(prefix)
-
-
-def _attention_flops(spec: ModelSpec) -> float:
-    """Per token: projections to Q, K and V and back."""
-    q_width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    return 2.0 * spec.hidden_size * (2 * q_width + 2 * kv_width)
-
-
-def _ffn_flops(spec: ModelSpec, kind: str) -> float:
-    """Per token: gate, up and down; for MoE the chosen experts and the router."""
-    if kind == "dense" or spec.moe is None:
-        return 6.0 * spec.hidden_size * spec.intermediate_size
-    moe = spec.moe
-    return 2.0 * spec.hidden_size * (3 * moe.top_k * moe.intermediate_size + moe.num_experts)

@@ -8,46 +8,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from vpp_ms.config.model_spec import ModelSpec
-from vpp_ms.config.schema import KvConfig, RunConfig
+from vpp_ms.config.schema import RunConfig
 from vpp_ms.errors import PlanError, RequestError
-from vpp_ms.plan.chunking import ChunkRule, chunk_rule
+from vpp_ms.plan.chunking import DYNAMIC_METHODS, ChunkRule, chunk_rule
 from vpp_ms.plan.cost import CostModel
 from vpp_ms.plan.latency import Fit, LatencyModel
-from vpp_ms.plan.memory import (
-    ITEM_BYTES,
-    RankMemory,
-    activation_bytes,
-    block_bytes,
-    weight_bytes,
-)
+from vpp_ms.plan.memory import Footprint, RankMemory
 from vpp_ms.plan.partition import check_enough_layers, partition
 from vpp_ms.plan.placement import Placement
-
-
-@dataclass(frozen=True)
-class StageSpec:
-    """One virtual stage: layers [first_layer, end_layer); the first embeds, the last has the
-    head."""
-
-    index: int
-    rank: int
-    first_layer: int
-    end_layer: int
-    is_first: bool
-    is_last: bool
-
-    @property
-    def num_layers(self) -> int:
-        return self.end_layer - self.first_layer
-
-
-@dataclass(frozen=True)
-class WindowSpec:
-    """Caps on what is in flight: a number, and predicted work in units of the dearest
-    micro-batch (None: no cap in time)."""
-
-    micro_batches: int
-    time_chunks: float | None = None
+from vpp_ms.plan.pool import Layout, check_memory
+from vpp_ms.plan.stages import StageSpec, WindowSpec
 
 
 @dataclass(frozen=True)
@@ -112,32 +82,35 @@ def make_plan(
     prompt_lengths: Sequence[int] = (),
     latency: LatencyModel | Fit | None = None,
     new_tokens: Sequence[int] = (),
+    cost: CostModel | None = None,
+    footprint: Footprint | None = None,
 ) -> Plan:
     """The plan of one configuration; the same arguments give the same plan on every rank.
 
     `latency` is a profile's result; a Fit without a model leads to fixed chunks and a note.
     `prompt_lengths` (with `new_tokens` for each, default `input.max_new_tokens`) size the KV
-    pool. Raises PlanError.
+    pool. `cost` balances the layers (default: counted FLOPs). `footprint` says how numbers are
+    stored and what a device holds (default: the compute dtype, no limit). Raises PlanError.
     """
     _check_parallel(config)
     placement = _placement(config)
     check_enough_layers(placement, spec.num_layers)
     limits = _limits(config, spec)
     longest = max(prompt_lengths, default=min(limit for _, limit in limits))
-    stages = _stages(config, spec, placement, longest)
-    chunking, source, notes = _chunking(config, spec, latency)
-    item_bytes = ITEM_BYTES[config.model.compute_dtype]
+    cost = cost or CostModel.of(spec)
+    stages = _stages(config, cost, placement, longest)
+    chunking, source, notes = _chunking(config, cost, latency)
+    footprint = footprint or Footprint.of(config.model.compute_dtype)
     wanted = new_tokens or (config.input.max_new_tokens,) * len(prompt_lengths)
     totals = [p + n for p, n in zip(prompt_lengths, wanted, strict=True)] or [longest]
-    num_blocks = _num_blocks(config.kv, spec, placement, stages, totals, item_bytes)
     window = WindowSpec(
         config.vpp.window.micro_batches or 4 * placement.num_ranks,
         config.vpp.window.time_chunks,
     )
-    memory = tuple(
-        _memory(rank, spec, stages, chunking, window, num_blocks, config.kv.block_size, item_bytes)
-        for rank in range(placement.num_ranks)
-    )
+    layout = Layout(spec, placement, stages, chunking, window, config.kv.block_size, footprint)
+    num_blocks = layout.num_blocks(config.kv, totals)
+    memory = tuple(layout.memory(rank, num_blocks) for rank in range(placement.num_ranks))
+    check_memory(memory, footprint)
     return Plan(
         method=config.vpp.method,
         placement=placement,
@@ -201,15 +174,14 @@ def _limits(config: RunConfig, spec: ModelSpec) -> tuple[tuple[str, int], ...]:
 
 
 def _stages(
-    config: RunConfig, spec: ModelSpec, placement: Placement, longest: int
+    config: RunConfig, cost: CostModel, placement: Placement, longest: int
 ) -> tuple[StageSpec, ...]:
     """Layers balanced for a typical chunk: half the longest prompt before it, and the head's
     row paid once per prompt."""
-    cost = CostModel.of(spec)
     chunk = min(config.chunking.chunk_tokens, longest)
     ranges = partition(
         placement,
-        spec.num_layers,
+        len(cost.layer_kinds),
         config.vpp.layer_split,
         layer_costs=cost.layer_costs(start=longest // 2, length=chunk),
         embedding_cost=cost.embedding.token_s * chunk,
@@ -223,70 +195,20 @@ def _stages(
 
 
 def _chunking(
-    config: RunConfig, spec: ModelSpec, latency: LatencyModel | Fit | None
+    config: RunConfig, cost: CostModel, latency: LatencyModel | Fit | None
 ) -> tuple[ChunkRule, str, tuple[str, ...]]:
     """Rule, where its latency comes from, notes."""
     preset = {"cpp": "fixed", "dcpp": "dynamic", "vpp": "fixed", "auto": "fixed"}
     method = config.chunking.method or preset[config.vpp.method]
-    if method != "dynamic":
+    if method not in DYNAMIC_METHODS:
         return chunk_rule(config.chunking, method)[0], "none", ()
     if config.chunking.latency is not None:
         source, latency = "given", LatencyModel(*config.chunking.latency)
     elif latency is not None:
         source = "profiled"
     else:
-        source, latency = "derived", LatencyModel(*CostModel.of(spec).latency_terms())
+        source, latency = "derived", LatencyModel(*cost.latency_terms())
     rule, reason = chunk_rule(config.chunking, method, latency)
     if reason is not None:
         return rule, source, (f"fixed chunks instead of dynamic ones: {reason}",)
     return rule, source, ()
-
-
-def _num_blocks(
-    kv: KvConfig,
-    spec: ModelSpec,
-    placement: Placement,
-    stages: Sequence[StageSpec],
-    totals: Sequence[int],
-    item_bytes: int,
-) -> int:
-    """The same on all ranks: given, or what the rank with most layers can hold, or all needed."""
-    needed = sum(-(-total // kv.block_size) for total in totals)
-    if kv.num_blocks is not None:
-        return kv.num_blocks
-    if kv.memory_bytes is None:
-        return needed
-    layers = [0] * placement.num_ranks
-    for stage in stages:
-        layers[stage.rank] += stage.num_layers
-    one = block_bytes(spec, max(layers), kv.block_size, item_bytes)
-    if kv.memory_bytes < one:
-        raise PlanError(
-            "kv.memory_bytes",
-            kv.memory_bytes,
-            allowed=f"at least one block of {kv.block_size} tokens, {one} bytes",
-        )
-    return min(kv.memory_bytes // one, needed)
-
-
-def _memory(
-    rank: int,
-    spec: ModelSpec,
-    stages: Sequence[StageSpec],
-    chunking: ChunkRule,
-    window: WindowSpec,
-    num_blocks: int,
-    block_size: int,
-    item_bytes: int,
-) -> RankMemory:
-    mine = [stage for stage in stages if stage.rank == rank]
-    layers = sum(stage.num_layers for stage in mine)
-    has_head = any(stage.is_last for stage in mine)
-    return RankMemory(
-        rank,
-        weight_bytes=weight_bytes(spec, mine, item_bytes),
-        kv_bytes=num_blocks * block_bytes(spec, layers, block_size, item_bytes),
-        activation_bytes=activation_bytes(
-            spec, chunking.chunk_tokens, window.micro_batches, item_bytes, has_head
-        ),
-    )

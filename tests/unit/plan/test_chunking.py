@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from vpp_ms.config.schema import ChunkingConfig
 from vpp_ms.errors import PlanError
-from vpp_ms.plan.chunking import ChunkRule, Fit, LatencyModel, chunk_rule
+from vpp_ms.plan.chunking import METHODS, ChunkRule, Fit, LatencyModel, chunk_rule
 
 GOLDEN_MODEL = LatencyModel(a=1e-6, b=0.01, c=1.0)
 
@@ -87,6 +87,21 @@ def test_tail_cuts_the_last_two_chunks():
     assert ChunkRule("tail", 32).cut(64) == (16, 16, 8, 8, 8, 8)
 
 
+def test_a_dynamic_tail_is_dynamic_but_for_the_last_two_chunks():
+    whole, split = (
+        chunk_rule(ChunkingConfig(chunk_tokens=12288, alignment=64), method, GOLDEN_MODEL)[0]
+        for method in ("dynamic", "dynamic_tail")
+    )
+    left, right = whole.cut(131072), split.cut(131072)
+    common = len(left) - 2
+    assert left[:common] == right[:common]
+    at_the_end = split.depth_size(sum(left[:common]))
+    assert right[common] == pytest.approx(at_the_end / 2, abs=64)
+    assert all(size <= at_the_end / 2 for size in right[common:])
+    assert right[-1] <= at_the_end / 4 + 64
+    assert split.cut(5000) == (5000,)
+
+
 def test_tail_leaves_a_short_prompt_alone():
     assert ChunkRule("tail", 32).cut(32) == (32,)
     assert ChunkRule("tail", 32).cut(5) == (5,)
@@ -144,7 +159,7 @@ latencies = st.builds(
 
 
 @st.composite
-def rules(draw, methods=("fixed", "tail", "dynamic")):
+def rules(draw, methods=METHODS):
     chunk = draw(st.integers(1, 300))
     keys = ChunkingConfig(
         chunk_tokens=chunk,
@@ -174,7 +189,10 @@ def test_next_size_is_the_head_of_the_cut(rule, length):
     assert rule.cut(length - chunks[0], chunks[0]) == chunks[1:]
 
 
-@given(rule=rules(methods=("dynamic",)), depths=st.lists(st.integers(0, 1 << 22), min_size=2))
+@given(
+    rule=rules(methods=("dynamic", "dynamic_tail")),
+    depths=st.lists(st.integers(0, 1 << 22), min_size=2),
+)
 def test_a_deeper_chunk_is_never_longer(rule, depths):
     sizes = [rule.depth_size(depth) for depth in sorted(depths)]
     assert sizes == sorted(sizes, reverse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from vpp_ms.config.model_spec import ModelSpec, MoESpec
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.errors import PlanError, RequestError
-from vpp_ms.plan import Fit, LatencyModel, make_plan
+from vpp_ms.plan import CostModel, Fit, LatencyModel, make_plan
+from vpp_ms.plan.cost import PartCost
+from vpp_ms.plan.memory import Footprint
 
 SPEC = ModelSpec("toy", 5, 32, 4, 2, 8, 97, 64, 128, moe=MoESpec(8, 2, 16))
 ROOT = Path(__file__).parents[3]
@@ -90,6 +93,36 @@ def test_weights_are_counted_in_full():
     attention = 32 * (32 + 16 + 16) + 32 * 32
     layer = attention + 8 * (3 * 32 * 16) + 8 * 32 + 2 * 32
     assert sum(m.weight_bytes for m in plan.memory) == 4 * (5 * layer + 2 * 97 * 32 + 32)
+
+
+def test_the_pool_takes_what_a_device_has_left():
+    footprint = Footprint(item_bytes=4, weight_item_bytes=4)
+    keys = {"kv": {"block_size": 4}}
+    roomy = make_plan(config(**keys), SPEC, (128,) * 50)
+    assert roomy.num_blocks == 50 * (128 + 32) // 4
+    limit = max(m.weight_bytes + m.activation_bytes for m in roomy.memory) + 400_000
+    tight = make_plan(
+        config(**keys), SPEC, (128,) * 50, footprint=replace(footprint, memory_bytes=limit)
+    )
+    assert 40 <= tight.num_blocks < roomy.num_blocks
+    fullest = max(m.total_bytes for m in tight.memory)
+    one_more = max(m.kv_bytes for m in tight.memory) // tight.num_blocks
+    assert fullest <= limit < fullest + one_more
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_plan_that_does_not_fit_into_a_device_is_one_clear_line(share):
+    needed = max(m.total_bytes for m in make_plan(config(), SPEC, (128,)).memory)
+    footprint = Footprint(4, 4, memory_bytes=int(share * needed) - 1)
+    with pytest.raises(PlanError, match=r"memory of rank \d: .*KV.*on one device; try: more ranks"):
+        make_plan(config(), SPEC, (128,), footprint=footprint)
+
+
+def test_layers_are_balanced_by_the_costs_that_are_handed_in():
+    """Layer 0 as dear as the other four together."""
+    dear = CostModel({"x": PartCost(token_s=4.0), "y": PartCost(token_s=1.0)}, tuple("xyyyy"))
+    plan = make_plan(config(vpp={"method": "cpp"}), SPEC, (128,), cost=dear)
+    assert [stage.num_layers for stage in plan.stages] == [1, 4]
 
 
 def test_activation_memory_does_not_depend_on_the_prompt():
