@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import serve, toy_answer
+from toy import ToyStage, serve, toy_answer
 
 from vpp_ms.engine.prompts import Prompt
 from vpp_ms.plan.chunking import ChunkRule
 from vpp_ms.plan.placement import Placement
 from vpp_ms.plan.plan import Plan, StageSpec, WindowSpec
+from vpp_ms.schedule.actions import MicroBatch
 from vpp_ms.trace.events import COMPUTE
 
 BLOCK = 4
@@ -130,11 +132,38 @@ def test_end_token_first_gives_an_empty_answer() -> None:
 
 
 def test_an_exception_on_a_rank_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toy import ToyStage
-
     def broken(self: ToyStage, micro_batch: object, payload: object) -> None:
         raise RuntimeError("stage is broken")
 
     monkeypatch.setattr(ToyStage, "run", broken)
     with pytest.raises(RuntimeError, match="stage is broken"):
         serve(plan_for(Placement("plain", 1), 16, 32), prompts_of([5]))
+
+
+def test_logits_that_are_not_finite_fail_their_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    healthy = ToyStage.run
+
+    def run(self: ToyStage, micro_batch: MicroBatch, payload: object) -> object:
+        result = healthy(self, micro_batch, payload)
+        if self.is_last and result is not None and micro_batch.segments[0].request == 0:
+            result[0, 3] = np.inf
+        return result
+
+    monkeypatch.setattr(ToyStage, "run", run)
+    prompts = prompts_of([17, 30])
+    requests, _, engine = serve(plan_for(Placement("v", 2, 2), 16, 32), prompts)
+    assert requests[0].finish_reason == "error" and "not finite" in (requests[0].error or "")
+    assert requests[0].output_token_ids == []
+    assert requests[1].output_token_ids == toy_answer(prompts[1], 4)
+    assert engine.free_blocks == 32
+
+
+def test_time_to_first_token_counts_to_the_first_committed_token() -> None:
+    plan = plan_for(Placement("plain", 2), 4, 64)
+    requests, recorders, _ = serve(plan, prompts_of([16], 4), max_delay_s=0.003)
+    computed = [e for e in recorders[1].events if e.kind == COMPUTE]
+    last_chunk = next(e for e in computed if e.micro_batch == 3)
+    ttft_s = requests[0].ttft_s
+    assert ttft_s is not None and last_chunk.end_s - 0.05 < ttft_s < last_chunk.end_s + 0.5

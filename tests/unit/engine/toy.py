@@ -29,7 +29,7 @@ class ToyStage:
     """One stage of `num_stages`; `slots` is its paged cache."""
 
     def __init__(self, stage: int, num_stages: int, num_blocks: int, block_size: int) -> None:
-        self.stage, self._is_last = stage, stage == num_stages - 1
+        self.stage, self.is_last = stage, stage == num_stages - 1
         self._block_size = block_size
         self.slots = np.full(num_blocks * block_size, -1, np.int64)
 
@@ -48,7 +48,7 @@ class ToyStage:
             if segment.sample:
                 logits.append(toy_logits(out_T[end - 1]))
             begin = end
-        if not self._is_last:
+        if not self.is_last:
             return out_T
         return np.stack(logits) if logits else None
 
