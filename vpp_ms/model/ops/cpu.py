@@ -19,7 +19,9 @@ from mindspore import Parameter, Tensor, nn, ops
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.kv.store import KVStore, LayerPages
 from vpp_ms.model.ops.base import LayerWeights
-from vpp_ms.model.ops.cpu_layers import FFN, QKV, Attend, Embed, Head
+from vpp_ms.model.ops.cpu_layers import QKV, Attend, Dense, Embed, Head, Router
+from vpp_ms.model.ops.cpu_moe import Experts
+from vpp_ms.model.routing import pack_by_expert
 from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
 
 MASKED = np.float32(-1e30)  # finite, so that a tile masked as a whole merges as the identity
@@ -49,10 +51,10 @@ class Group(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A work list on the device; the arguments of `QKV` and `FFN` that all layers share."""
+    """A work list on the device: what `QKV` needs, and where token t's outputs lie."""
 
     qkv: tuple[Tensor, ...]
-    ffn: tuple[Tensor, ...]
+    rows: Tensor
     groups: tuple[Group, ...]
     samples_R: Tensor | None
 
@@ -81,9 +83,19 @@ class CpuOps:
             for masked in (False, True)
             for merge in (False, True)
         }
-        self._ffn = {
-            kind: Graph(FFN(spec, kind), x, rows, index, column) for kind in ("dense", "moe")
-        }
+        self._dense = Graph(Dense(spec), x, rows, index)
+        self._num_experts = 0
+        if spec.moe is not None:
+            self._num_experts, chosen = spec.moe.num_experts, spec.moe.top_k
+            self._router = Graph(Router(spec, spec.moe), x, rows, index)
+            self._experts = Graph(
+                Experts(),
+                x,
+                x,
+                _f32(None, chosen),
+                _i32(self._num_experts, None),
+                _i32(None, chosen),
+            )
 
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         return self._embed(_index(ids_T), table_VH)
@@ -102,7 +114,17 @@ class CpuOps:
             attended = self._concat(
                 [self._attention(*part, pages) for part in zip(parts, batch.groups, strict=True)]
             )
-        return self._ffn[kind](x_TH, attended, *batch.ffn, *weights.ffn)
+        if kind == "dense":
+            return self._dense(x_TH, attended, batch.rows, *weights.ffn)
+        return self._moe(x_TH, attended, batch, weights.ffn)
+
+    def _moe(
+        self, x_TH: Tensor, attended: Tensor, batch: Batch, weights: tuple[Parameter, ...]
+    ) -> Tensor:
+        x_TH, normed, experts, shares = self._router(x_TH, attended, batch.rows, *weights[:3])
+        tokens_Ec, rows_TJ = pack_by_expert(experts.asnumpy(), self._num_experts)
+        packed = _index(tokens_Ec), _index(rows_TJ)
+        return self._experts(x_TH, normed, shares, *packed, *weights[3:])
 
     def _attention(self, q: Tensor, group: Group, pages: LayerPages) -> Tensor:
         state: tuple[Tensor, ...] = ()
@@ -116,7 +138,6 @@ class CpuOps:
         self, work: WorkList, store: KVStore, cos_TD: np.ndarray, sin_TD: np.ndarray
     ) -> Batch:
         heads = np.arange(self._kv_heads)
-        ones_T1 = _float(np.ones((len(cos_TD), 1)))
         zeros = np.zeros((work.num_zeroed, self._kv_heads * self._dim))
         queries = [
             (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
@@ -125,12 +146,12 @@ class CpuOps:
         return Batch(
             (
                 *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
-                ones_T1,
+                _float(np.ones((len(cos_TD), 1))),
                 _index(store.rows(work.write_slots).T.reshape(-1)),
                 _float(zeros),
                 _index(np.concatenate(queries)),
             ),
-            (_index(self._rows_of_queries(work)), ones_T1),
+            _index(self._rows_of_queries(work)),
             tuple(self._groups(work.groups, store)),
             _index(work.samples_R) if work.samples_R.size else None,
         )

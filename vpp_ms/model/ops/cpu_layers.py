@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from vpp_ms.config.model_spec import ModelSpec
-from vpp_ms.model.ops.cpu_moe import MoE
+from vpp_ms.config.model_spec import ModelSpec, MoESpec
+from vpp_ms.model.ops.cpu_moe import Route
 
 
 class RMSNorm(nn.Cell):
@@ -140,41 +140,63 @@ class Attend(nn.Cell):
         return output, lse
 
 
-class Dense(nn.Cell):
-    """SwiGLU: down(silu(gate(x)) * up(x))."""
+class Project(nn.Cell):
+    """Behind attention: output projection, residual, norm."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.matmul = ops.MatMul()
+        self.width = spec.num_heads * spec.head_dim
+        self.group_width = self.width // spec.num_kv_heads
+        self.norm, self.matmul = RMSNorm(spec.hidden_size, spec.rms_eps), ops.MatMul()
 
     def construct(
-        self, x_TH: Tensor, ones_T1: Tensor, gate: Tensor, up: Tensor, down: Tensor
-    ) -> Tensor:
-        return self.matmul(ops.silu(self.matmul(x_TH, gate)) * self.matmul(x_TH, up), down)
+        self, x_TH: Tensor, attended: Tensor, rows: Tensor, o: Tensor, ffn_norm: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`attended`: the groups' outputs [*, D]; `rows`: where in it lies (t, k)."""
+        attended = ops.gather(attended.reshape((-1, self.group_width)), rows, 0)
+        x_TH = x_TH + self.matmul(attended.reshape((-1, self.width)), o)
+        return x_TH, self.norm(x_TH, ffn_norm)
 
 
-class FFN(nn.Cell):
-    """Behind attention: output projection, residual, norm, dense FFN or experts, residual."""
+class Dense(nn.Cell):
+    """Projection, then SwiGLU: x + down(silu(gate(norm(x))) * up(norm(x)))."""
 
-    def __init__(self, spec: ModelSpec, kind: str) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.width, self.group = spec.num_heads * spec.head_dim, spec.num_heads // spec.num_kv_heads
-        self.group_width = self.group * spec.head_dim
-        self.norm, self.matmul = RMSNorm(spec.hidden_size, spec.rms_eps), ops.MatMul()
-        moe = spec.moe if kind == "moe" else None
-        self.ffn = Dense() if moe is None else MoE(moe, spec.hidden_size)
+        self.project, self.matmul = Project(spec), ops.MatMul()
 
     def construct(
         self,
         x_TH: Tensor,
         attended: Tensor,
         rows: Tensor,
-        ones_T1: Tensor,
         o: Tensor,
         ffn_norm: Tensor,
-        *weights: Tensor,
+        gate: Tensor,
+        up: Tensor,
+        down: Tensor,
     ) -> Tensor:
-        """`attended`: the groups' outputs [*, D]; `rows`: where in it lies (t, k)."""
-        attended = ops.gather(attended.reshape((-1, self.group_width)), rows, 0)
-        x_TH = x_TH + self.matmul(attended.reshape((-1, self.width)), o)
-        return x_TH + self.ffn(self.norm(x_TH, ffn_norm), ones_T1, *weights)
+        x_TH, normed = self.project(x_TH, attended, rows, o, ffn_norm)
+        hidden = ops.silu(self.matmul(normed, gate)) * self.matmul(normed, up)
+        return x_TH + self.matmul(hidden, down)
+
+
+class Router(nn.Cell):
+    """Projection, then the choice of experts: (x, norm(x), experts [T, J], weights [T, J])."""
+
+    def __init__(self, spec: ModelSpec, moe: MoESpec) -> None:
+        super().__init__()
+        self.project, self.route = Project(spec), Route(moe)
+
+    def construct(
+        self,
+        x_TH: Tensor,
+        attended: Tensor,
+        rows: Tensor,
+        o: Tensor,
+        ffn_norm: Tensor,
+        router: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        x_TH, normed = self.project(x_TH, attended, rows, o, ffn_norm)
+        experts_TJ, weights_TJ = self.route(normed, router)
+        return x_TH, normed, experts_TJ, weights_TJ
