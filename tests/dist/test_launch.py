@@ -205,7 +205,7 @@ def start_msrun(argv_of_worker: list[str], **options: object) -> subprocess.Pope
 def rank_process(msrun: subprocess.Popen, rank: int) -> psutil.Process:
     """The rank among msrun's children, which are the scheduler and a `tail` per rank besides."""
     for process in psutil.Process(msrun.pid).children():
-        if process.status() != psutil.STATUS_ZOMBIE and "tail" not in process.cmdline()[0]:
+        if process.status() != psutil.STATUS_ZOMBIE and process.name().startswith("python"):
             variables = process.environ()
             if (variables["MS_ROLE"], variables.get("MS_NODE_ID")) == ("MS_WORKER", str(rank)):
                 return process

@@ -142,6 +142,8 @@ class Hub:
                 pass
         except (OSError, EOFError, ValueError):
             self._mourn(seat)
+        except asyncio.CancelledError:
+            return  # the hub stops
         finally:
             writer.close()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -149,7 +150,10 @@ class Member:
             pass  # the watcher sees the same end of the connection and says so
 
     def _watch(self) -> None:
+        arrival = select.poll()  # not in recv: what a recv waits for brings no SIGIO
+        arrival.register(self._connection, select.POLLIN)
         while True:
+            arrival.poll()
             try:
                 message = wire.decode_to_member(wire.receive_frame(self._connection))
             except (OSError, EOFError):

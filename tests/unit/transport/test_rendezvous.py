@@ -139,7 +139,7 @@ def test_the_hub_gone_ends_the_processes(meet):
     assert child.communicate()[1].startswith("hub: ")
 
 
-@pytest.mark.parametrize("end", ["stop", "fail"])
+@pytest.mark.parametrize("end", ["stop", "fail"] * 2)
 def test_a_process_that_holds_the_interpreter_lock_is_ended_by_the_kernel(meet, end):
     meeting = meet(2)
     child = meeting.spawn(
@@ -211,10 +211,11 @@ def test_an_unexpected_error_alone_is_named_after_its_grace(meet):
 
 def test_an_error_whose_rank_has_ended_is_the_cause_of_what_msrun_kills_then(meet):
     meeting = meet(3)
-    failing = meeting.spawn(
-        1, "print('ready', flush=True)\nmember.report_error('ValueError: boom')\nraise SystemExit(1)"
-    )
     bystander = meeting.spawn(2, SLEEP)
+    raising = (
+        "print('ready', flush=True)\nmember.report_error('ValueError: boom')\nraise SystemExit(1)"
+    )
+    failing = meeting.spawn(1, raising)
     failing.wait(2)
     bystander.send_signal(signal.SIGKILL)
     assert meeting.hub.ended.wait(2)
