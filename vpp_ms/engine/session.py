@@ -32,12 +32,16 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """Rank 0's account of one run; `schedule` is what was planned for the prompts' prefill."""
+    """Rank 0's account of one run; `schedule` is what was planned for the prompts' prefill.
+
+    `injected` are all micro-batches in order of their index; `prefill` those of prompts.
+    """
 
     plan: Plan
     schedule: Schedule
     requests: list[Request]
     prefill: list[MicroBatch]
+    injected: list[MicroBatch]
     reports: list[RankReport]
 
 
@@ -92,7 +96,8 @@ class Session:
             return None
         walked = predict(plan, self._job.spec, self._job.prompt_lengths)
         reports = [RankReport.decode(data) for data in gathered]
-        return Run(plan, Schedule.of_walk(walked), requests, engine.prefill, reports)
+        schedule = Schedule.of_walk(walked)
+        return Run(plan, schedule, requests, engine.prefill, engine.injected, reports)
 
     def _make_engine(self, plan: Plan, executor: Executor, progress: Progress) -> Engine:
         config, spec = self._job.config, self._job.spec
