@@ -97,3 +97,14 @@ def test_a_failed_request_spoils_no_other(workbench):
     requests = {r["id"]: r for r in workbench.result()["requests"]}
     assert "8 blocks of 16" in requests["never fits"]["error"]
     assert [len(requests[i]["output_token_ids"]) for i in ("fits", "waits")] == [2, 2]
+
+
+def test_memory_grows_with_the_prompt_not_with_its_square(workbench, long_prompt):
+    """One score matrix of 16K x 16K tokens would be 1 GB; the KV cache grows by 36 MB."""
+    peaks = {}
+    for num_tokens in (2048, 16384):
+        config = workbench.config(long_prompt(num_tokens), chunking={"chunk_tokens": 256})
+        code, _, err = workbench.run("run", config, "--set", "input.max_new_tokens=0")
+        assert code == 0, err
+        peaks[num_tokens] = max(r["peak_rss_bytes"] for r in workbench.result()["ranks"])
+    assert peaks[16384] - peaks[2048] < 150e6, peaks
