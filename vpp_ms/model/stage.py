@@ -16,7 +16,7 @@ from vpp_ms.kv.store import KVStore
 from vpp_ms.model.bank import LayerBank
 from vpp_ms.model.rope import RotaryTable
 from vpp_ms.model.weights import WeightSource
-from vpp_ms.model.worklist import WorkPlanner
+from vpp_ms.model.worklist import DEFAULT_LIMITS, TileLimits, WorkPlanner
 from vpp_ms.schedule.actions import MicroBatch, Segment
 
 
@@ -40,6 +40,7 @@ class Stage:
         weights: LayerBank | WeightSource,
         num_blocks: int,
         block_size: int,
+        limits: TileLimits = DEFAULT_LIMITS,
     ) -> None:
         self.stage = stage
         self._spec, self._is_first, self._is_last = spec, is_first, is_last
@@ -62,6 +63,7 @@ class Stage:
             block_size=block_size,
             null_block=self.kv.null_block,
             window=spec.sliding_window,
+            limits=limits,
         )
 
     def run(self, micro_batch: MicroBatch, payload: Any) -> Any | None:

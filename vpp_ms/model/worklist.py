@@ -19,11 +19,20 @@ import numpy as np
 
 from vpp_ms.schedule.actions import Segment
 
-MAX_ROWS = 512
-MAX_COLUMNS = 16384
-MAX_SCORES = 1 << 22  # scores held at once, over all heads
-SOLO_ROWS = 32  # a tile of so many rows is a group of its own
 _NEVER = np.int32(2**31 - 1)  # the position of a column that no query may see
+
+
+@dataclass(frozen=True)
+class TileLimits:
+    """`scores` are held at once, over all heads; a tile of `solo_rows` is a group of its own."""
+
+    rows: int = 512
+    columns: int = 16384
+    scores: int = 1 << 22
+    solo_rows: int = 32
+
+
+DEFAULT_LIMITS = TileLimits()
 
 
 @dataclass(frozen=True)
@@ -85,17 +94,27 @@ class WorkPlanner:
     """
 
     def __init__(
-        self, *, num_heads: int, block_size: int, null_block: int, window: int | None = None
+        self,
+        *,
+        num_heads: int,
+        block_size: int,
+        null_block: int,
+        window: int | None = None,
+        limits: TileLimits = DEFAULT_LIMITS,
     ) -> None:
         self._num_heads, self._block_size = num_heads, block_size
-        self._null_block, self._window = null_block, window
+        self._null_block, self._window, self._limits = null_block, window, limits
 
     def plan(self, segments: Sequence[Segment]) -> WorkList:
         lengths = np.array([s.length for s in segments])
         ends = np.cumsum(lengths)
         positions_T = np.concatenate([np.arange(s.start, s.start + s.length) for s in segments])
         write_slots, num_zeroed = self._write_slots(segments)
-        tiles = [tile for s, end in zip(segments, ends, strict=True) for tile in _cut(s, end)]
+        tiles = [
+            tile
+            for s, end in zip(segments, ends, strict=True)
+            for tile in _cut(s, end, self._limits.rows)
+        ]
         groups = tuple(self._group(members) for members in self._bucket(tiles))
         return WorkList(
             positions_T,
@@ -124,7 +143,7 @@ class WorkPlanner:
         buckets: dict[tuple[int, int], list[_QueryTile]] = defaultdict(list)
         groups: list[list[_QueryTile]] = []
         for tile in tiles:
-            if tile.length >= SOLO_ROWS:
+            if tile.length >= self._limits.solo_rows:
                 groups.append([tile])
             else:
                 buckets[tile.length.bit_length(), (tile.end - 1).bit_length()].append(tile)
@@ -144,11 +163,12 @@ class WorkPlanner:
         self, tiles: Sequence[_QueryTile], positions_PR: np.ndarray
     ) -> tuple[KVTile, ...]:
         """The tile with each query's own key first, so that no row is masked as a whole there."""
-        size, scores_per_column = self._block_size, positions_PR.size * self._num_heads
+        limits, size = self._limits, self._block_size
+        scores_per_column = positions_PR.size * self._num_heads
         first, last = 0, max(-(-tile.end // size) for tile in tiles)
         if self._window is not None:
             first = max(0, min(tile.start for tile in tiles) + 1 - self._window) // size
-        widest = max(1, min(MAX_COLUMNS, MAX_SCORES // scores_per_column) // size)
+        widest = max(1, min(limits.columns, limits.scores // scores_per_column) // size)
         whole = first
         if len(tiles) == 1 and last - first > widest:
             whole = max(first, tiles[0].start // size)
@@ -174,12 +194,12 @@ class WorkPlanner:
         return KVTile(slots_PC, positions_PC, bool(masked))
 
 
-def _cut(segment: Segment, end_token: int) -> list[_QueryTile]:
+def _cut(segment: Segment, end_token: int, max_rows: int) -> list[_QueryTile]:
     first = end_token - segment.length
     blocks = np.asarray(segment.blocks, np.int32)
     return [
-        _QueryTile(first + done, segment.start + done, min(MAX_ROWS, segment.length - done), blocks)
-        for done in range(0, segment.length, MAX_ROWS)
+        _QueryTile(first + done, segment.start + done, min(max_rows, segment.length - done), blocks)
+        for done in range(0, segment.length, max_rows)
     ]
 
 
