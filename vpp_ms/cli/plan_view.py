@@ -1,7 +1,6 @@
 """What `vpp-ms plan` prints: the plan, and its schedule in predicted time.
 
-Times are counted in FLOPs (see `plan.cost`), so only their ratios mean something: what is shown
-is the order of work and where ranks idle, not seconds.
+Times are predicted: from `vpp.costs`, or derived from a device card (see `sim.costs`).
 """
 
 from __future__ import annotations
@@ -13,12 +12,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from vpp_ms.cli.choice_view import print_choice
 from vpp_ms.config import ModelSpec, RunConfig
 from vpp_ms.errors import ConfigError
 from vpp_ms.plan import Plan, make_plan
-from vpp_ms.schedule.auto import predict, resolve_auto
 from vpp_ms.schedule.grid import time_grid
 from vpp_ms.schedule.schedule import Schedule
+from vpp_ms.sim.costs import Costs
+from vpp_ms.sim.defaults import costs_of
+from vpp_ms.sim.planner import auto_problem, choose
+from vpp_ms.sim.problem import bounds_of
+from vpp_ms.sim.simulate import walk_prefill
+from vpp_ms.sim.workload import Ask
 
 MIB = 2**20
 GRID_LABEL = len("rank 99 |")
@@ -36,7 +41,11 @@ def print_plan(
     console = console or Console()
     spec = load_spec(config.pretrained_model_dir)
     lengths, new_tokens = _lengths(config, spec, tokens)
-    config = resolve_auto(config, spec, lengths)
+    costs = costs_of(config, spec)
+    choice = None
+    if config.vpp.method == "auto":
+        choice = choose(auto_problem(config, spec, costs, lengths))
+        config = choice.config
     plan = make_plan(config, spec, lengths, new_tokens=new_tokens)
     for length, extra in zip(lengths, new_tokens, strict=True):
         plan.check_request("--tokens" if tokens else "input.prompts", length, extra)
@@ -44,7 +53,9 @@ def print_plan(
     console.print(_stage_table(plan))
     console.print(_memory_table(plan))
     _print_chunks(console, plan, lengths)
-    _print_schedule(console, plan, spec, lengths)
+    _print_schedule(console, plan, costs, lengths)
+    if choice is not None:
+        print_choice(console, choice)
     for note in plan.notes:
         _line(console, f"note: {note}")
 
@@ -140,14 +151,20 @@ def _print_chunks(console: Console, plan: Plan, lengths: Sequence[int]) -> None:
         )
 
 
-def _print_schedule(console: Console, plan: Plan, spec: ModelSpec, lengths: Sequence[int]) -> None:
-    walk = predict(plan, spec, lengths)
+def _print_schedule(console: Console, plan: Plan, costs: Costs, lengths: Sequence[int]) -> None:
+    walk = walk_prefill(plan, costs, lengths)
     schedule = Schedule.of_walk(walk)
     schedule.check()
+    bound_s = bounds_of(plan, costs, [Ask(length) for length in lengths]).makespan_s
     _line(
         console,
-        f"schedule {schedule.hash}: {schedule.num_micro_batches} micro-batches, predicted bubble "
-        f"{walk.bubble_ratio:.1%}. Letters are sweeps, numbers micro-batches, dots idle time:",
+        f"predicted, {costs.origin}: {walk.makespan_s:.4g} s, bubble {walk.bubble_ratio:.1%}; this "
+        f"placement and these chunks take at least {bound_s:.4g} s in any order",
+    )
+    _line(
+        console,
+        f"schedule {schedule.hash}: {schedule.num_micro_batches} micro-batches. Letters are "
+        "sweeps, numbers micro-batches, dots idle time:",
     )
     _line(console, time_grid(walk, columns=max(console.width - GRID_LABEL, 40)))
 

@@ -68,10 +68,17 @@ class VppConfig(Section):
     layer_split: Literal["auto"] | tuple[PositiveInt, ...] | tuple[tuple[int, int], ...] = Field(
         "auto", description="auto, layers per stage, or [first, end) of each stage in model order"
     )
-    order: Literal["longest_path", "late_sweep", "early_sweep", "best"] = Field(
-        "best", description="which ready action a rank takes first; best tries the others"
+    order: Literal["longest_path", "late_sweep", "early_sweep", "best"] | float = Field(
+        "best",
+        description="which ready action a rank takes first; a number leans longest_path to late "
+        "(> 0) or early sweeps; best tries the others",
     )
     window: WindowConfig = WindowConfig()
+    costs: Path | None = Field(
+        None,
+        description="predicted times: a device card or what `vpp-ms calibrate` wrote; default: "
+        "the card of context.device_target",
+    )
 
 
 class ChunkingConfig(Section):

@@ -18,7 +18,7 @@ from vpp_ms.model.checkpoint import CheckpointReader
 from vpp_ms.model.registry import load_spec
 from vpp_ms.plan.latency import Fit
 from vpp_ms.plan.plan import Plan, make_plan
-from vpp_ms.schedule.auto import resolve_auto
+from vpp_ms.sim.planner import resolve_auto
 
 OnEvent = Callable[[dict], None]
 

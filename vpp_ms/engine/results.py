@@ -15,8 +15,8 @@ from vpp_ms.engine.measure import RankReport
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.session import Run
 from vpp_ms.engine.text import TextCodec
-from vpp_ms.trace.cargo import cargo_meta
 from vpp_ms.trace.events import WAIT, Event, Trace
+from vpp_ms.trace.meta import run_meta
 from vpp_ms.trace.metrics import measure
 from vpp_ms.trace.perfetto import to_perfetto
 
@@ -67,13 +67,7 @@ def trace_of(run: Run) -> Trace:
         (Event(*event) for report in run.reports for event in report.events),
         key=lambda e: (e.start_s, e.rank),
     )
-    meta = {
-        "method": run.plan.method,
-        "placement": run.plan.placement.kind,
-        "model": run.plan.model,
-        "plan_hash": run.plan.hash,
-        **cargo_meta(run.injected, [request.prompt.id for request in run.requests]),
-    }
+    meta = run_meta(run.plan, run.injected, [request.prompt.id for request in run.requests])
     return Trace(len(run.reports), tuple(events), meta=meta)
 
 

@@ -22,8 +22,10 @@ from vpp_ms.model.stage import Stage
 from vpp_ms.plan.latency import Fit, fit_latency
 from vpp_ms.plan.plan import Plan, StageSpec
 from vpp_ms.schedule.actions import MicroBatch
-from vpp_ms.schedule.auto import assumed_cost, predict
 from vpp_ms.schedule.schedule import Schedule
+from vpp_ms.sim.costs import Costs
+from vpp_ms.sim.defaults import costs_of
+from vpp_ms.sim.simulate import walk_prefill
 from vpp_ms.transport.channel import Channel
 from vpp_ms.transport.rendezvous import Member
 
@@ -84,7 +86,8 @@ class Session:
         usage = Usage.now(self._channel.meters)
         engine = None
         if self._rank == 0:
-            engine = self._make_engine(plan, executor, progress)
+            costs = costs_of(self._job.config, self._job.spec)
+            engine = self._make_engine(plan, costs, executor, progress)
             requests = engine.run(self._job.prompts)
         else:
             while not executor.drained:
@@ -94,17 +97,19 @@ class Session:
         gathered = self._member.all_gather(f"report/{name}", report.encode())
         if engine is None:
             return None
-        walked = predict(plan, self._job.spec, self._job.prompt_lengths)
+        walked = walk_prefill(plan, costs, self._job.prompt_lengths)
         reports = [RankReport.decode(data) for data in gathered]
         schedule = Schedule.of_walk(walked)
         return Run(plan, schedule, requests, engine.prefill, engine.injected, reports)
 
-    def _make_engine(self, plan: Plan, executor: Executor, progress: Progress) -> Engine:
+    def _make_engine(
+        self, plan: Plan, costs: Costs, executor: Executor, progress: Progress
+    ) -> Engine:
         config, spec = self._job.config, self._job.spec
         eos = frozenset() if config.input.ignore_eos else frozenset(spec.eos_token_ids)
         return Engine(
             plan,
-            assumed_cost(spec)[0].for_stages(plan.stages),
+            costs.model.for_stages(plan.stages),
             executor,
             self._recorder,
             Sampler.of(config.input, config.seed),

@@ -97,9 +97,10 @@ def fit_latency(
     if not condition < MAX_CONDITION:
         return Fit(None, f"samples too alike (condition {condition:.1e})", condition=condition)
     solution, residual, uncertainty = _solve(design_NK)
-    if solution[1] < 0.0:
-        design_NK[:, 1] = 0.0
-        solution, residual, uncertainty = _solve(design_NK)
+    for term in range(1, len(solution)):
+        if term != 2 and solution[term] < 0.0:  # noise around nothing: b, gamma
+            design_NK[:, term] = 0.0
+            solution, residual, uncertainty = _solve(design_NK)
     gamma = float(solution[3]) / scale if len(solution) == 4 else 0.0
     a, b, c = float(solution[0]) / scale**2, float(solution[1]) / scale, float(solution[2])
     model = LatencyModel(a, b, c, gamma)

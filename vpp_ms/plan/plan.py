@@ -33,7 +33,7 @@ class Plan:
     placement: Placement
     stages: tuple[StageSpec, ...]
     chunking: ChunkRule
-    order: str
+    order: str | float
     window: WindowSpec
     block_size: int
     num_blocks: int

@@ -19,6 +19,7 @@ class RankQueue:
     def __init__(self, stages: Iterable[int]) -> None:
         self._inbox: dict[int, deque[MicroBatch]] = {stage: deque() for stage in stages}
         self._next_index = dict.fromkeys(self._inbox, 0)
+        self._num_ready = 0
 
     def put(self, stage: int, micro_batch: MicroBatch) -> None:
         """`stage` may now run `micro_batch`; the stage before has handed it over."""
@@ -28,9 +29,12 @@ class RankQueue:
         )
         self._next_index[stage] = expected + 1
         self._inbox[stage].append(micro_batch)
+        self._num_ready += 1
 
     def pop(self) -> tuple[Action, MicroBatch] | None:
         """The ready action of greatest priority; ties go to the oldest, then the later stage."""
+        if not self._num_ready:
+            return None
         best: tuple[float, int, int] | None = None
         for stage, inbox in self._inbox.items():
             if inbox:
@@ -38,11 +42,11 @@ class RankQueue:
                 urgency = (head.priority[stage], -head.index, stage)
                 if best is None or urgency > best:
                     best = urgency
-        if best is None:
-            return None
+        assert best is not None
         stage = best[2]
+        self._num_ready -= 1
         micro_batch = self._inbox[stage].popleft()
         return Action(stage, micro_batch.index), micro_batch
 
     def __len__(self) -> int:
-        return sum(len(inbox) for inbox in self._inbox.values())
+        return self._num_ready

@@ -27,9 +27,8 @@ class Metrics:
 
 def measure(trace: Trace) -> Metrics:
     """The figures of one run; zeros for a run without any compute."""
-    ranks = range(trace.num_ranks)
-    compute = [trace.of(COMPUTE, rank) for rank in ranks]
-    busy_s = tuple(sum(e.duration_s for e in events) for events in compute)
+    compute, wait, send = (_per_rank(trace, kind) for kind in (COMPUTE, WAIT, SEND))
+    busy_s = tuple(map(_total_s, compute))
     every = [event for events in compute for event in events]
     makespan_s = bubble = 0.0
     if every:
@@ -41,16 +40,24 @@ def measure(trace: Trace) -> Metrics:
         bubble_ratio=bubble,
         bubble_ratio_steady=_steady(compute),
         busy_s=busy_s,
-        wait_recv_s=tuple(_total_s(trace.of(WAIT, rank)) for rank in ranks),
-        wait_send_s=tuple(_total_s(trace.of(SEND, rank)) for rank in ranks),
+        wait_recv_s=tuple(map(_total_s, wait)),
+        wait_send_s=tuple(map(_total_s, send)),
     )
 
 
-def _total_s(events: tuple[Event, ...]) -> float:
-    return sum(event.duration_s for event in events)
+def _per_rank(trace: Trace, kind: str) -> list[list[Event]]:
+    found: list[list[Event]] = [[] for _ in range(trace.num_ranks)]
+    for event in trace.events:
+        if event.kind == kind:
+            found[event.rank].append(event)
+    return found
 
 
-def _steady(compute: list[tuple[Event, ...]]) -> float | None:
+def _total_s(events: list[Event]) -> float:
+    return sum(event.end_s - event.start_s for event in events)
+
+
+def _steady(compute: list[list[Event]]) -> float | None:
     if not all(compute):
         return None
     start_s = max(events[0].start_s for events in compute)

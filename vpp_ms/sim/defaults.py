@@ -1,0 +1,25 @@
+"""The costs that a run's configuration stands for: a calibration, a card, or the device's card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.config.schema import RunConfig
+from vpp_ms.plan.memory import Footprint
+from vpp_ms.sim.costs import Costs, derive
+from vpp_ms.sim.device import load_card
+
+CARD_OF = {"CPU": "cpu_core", "Ascend": "ascend_910c"}
+
+
+def costs_of(config: RunConfig, spec: ModelSpec) -> Costs:
+    """`vpp.costs`, or derived from the card of the device. Raises VppError."""
+    given = config.vpp.costs
+    if given is not None and given.suffix == ".json":
+        costs = Costs.load(given)
+        costs.check_model(spec, f"vpp.costs: {given}")
+        return costs
+    name = CARD_OF[config.context.device_target] if given is None else str(given)
+    card = load_card(name)
+    return derive(spec, card, Footprint.of(config.model.compute_dtype), Path(name).stem)

@@ -1,0 +1,282 @@
+"""`method: auto`: the shortest plan that a search in virtual time finds, and why it was chosen.
+
+Best first: every candidate is bounded from below without a walk; a walk tells how far the
+candidate's family (placement, layers, chunking, order) stays above its bounds, and bound times
+that factor says which candidate is walked next. Every candidate is planned, cut, packed, fed and
+walked by the code that runs it, so the choice is a plan like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import NamedTuple
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.config.schema import RunConfig
+from vpp_ms.errors import PlanError
+from vpp_ms.plan.memory import Footprint
+from vpp_ms.plan.partition import even_counts, partition
+from vpp_ms.plan.placement import Placement
+from vpp_ms.schedule.policy import LEANS
+from vpp_ms.sim.candidates import (
+    Frame,
+    Order,
+    aligned,
+    chunk_sizes,
+    chunkings,
+    fill,
+    leans,
+    named,
+    placements,
+    windows,
+)
+from vpp_ms.sim.costs import Costs
+from vpp_ms.sim.defaults import costs_of
+from vpp_ms.sim.problem import Prediction, Problem, Sketch
+from vpp_ms.sim.workload import Ask
+
+MAX_WALKED_ACTIONS = 1_500_000  # about 8 s
+MAX_ACTIONS_PER_WALK = 30_000  # of a stream, only the first requests are walked while searching
+SAME = 0.998  # a plainer plan within 0.2 % is preferred
+WORTH_TRYING = 0.001  # of a bound: what an order could still gain
+FIRST_LEANS = (0.0, math.inf, -2.0)
+FINE_STEPS = (2.0**0.25, 2.0**-0.25, 2.0**0.125, 2.0**-0.125, 2.0**0.0625, 2.0**-0.0625)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One row of the explanation; `prediction` is None where `refused` says why."""
+
+    name: str
+    prediction: Prediction | None
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`alternatives`: the named methods and the best of each placement, in that order."""
+
+    problem: Problem
+    best: Prediction
+    alternatives: tuple[Alternative, ...]
+    num_candidates: int
+    num_walks: int
+
+    @property
+    def config(self) -> RunConfig:
+        return self.best.config
+
+
+def resolve_auto(
+    config: RunConfig,
+    spec: ModelSpec,
+    prompt_lengths: Sequence[int] = (),
+    costs: Costs | None = None,
+) -> RunConfig:
+    """The configuration with what `auto` stands for filled in; others are returned as they are.
+
+    Without prompts one of the longest that is allowed is assumed. The same on every rank. Raises
+    PlanError when nothing can be planned.
+    """
+    if config.vpp.method != "auto":
+        return config
+    return choose(
+        auto_problem(config, spec, costs or costs_of(config, spec), prompt_lengths)
+    ).config
+
+
+def auto_problem(
+    config: RunConfig, spec: ModelSpec, costs: Costs, prompt_lengths: Sequence[int] = ()
+) -> Problem:
+    """The problem of one run on this machine: prefill of these prompts, or of a longest one."""
+    longest = min(config.model.max_seq_len or spec.max_position, spec.max_position)
+    asks = tuple(Ask(length) for length in (*prompt_lengths,) or (longest,))
+    return Problem(config, spec, costs, Footprint.of(config.model.compute_dtype), asks)
+
+
+def choose(problem: Problem) -> Choice:
+    """The best plan for the problem. Raises PlanError when nothing can be planned."""
+    search = _Search(problem)
+    search.coarse()
+    search.refine()
+    return search.choice()
+
+
+class _Key(NamedTuple):
+    """One candidate. Frame and order make its family."""
+
+    frame: Frame
+    order: Order
+    size: int
+
+    @property
+    def family(self) -> tuple[Frame, Order]:
+        return self.frame, self.order
+
+
+@dataclass
+class _Search:
+    problem: Problem
+    sketches: dict[tuple[Frame, int], Sketch | None] = field(default_factory=dict)
+    open: set[_Key] = field(default_factory=set)
+    scores_s: dict[_Key, float] = field(default_factory=dict)
+    excess: dict[tuple[Frame, Order], float] = field(default_factory=dict)
+    walked_actions: int = 0
+    refusal: PlanError | None = None
+
+    def coarse(self) -> None:
+        """Walk what looks best until nothing does any more."""
+        for frame in self._frames():
+            for size in self._sizes:
+                self._propose(frame, size, FIRST_LEANS)
+        if not self.open:
+            assert self.refusal is not None
+            raise self.refusal
+        self._walk_best_first()
+
+    def refine(self) -> None:
+        """Around the best placements: all leans where a bound leaves room, then finer sizes."""
+        for key in self._leaders(3):
+            if self.excess[key.family] > 1.0 + WORTH_TRYING:
+                self._propose(key.frame, key.size, LEANS)
+        self._walk_best_first()
+        for step in FINE_STEPS:
+            for key in self._leaders(3):
+                size = min(max(int(key.size * step), self._sizes[-1]), self._sizes[0])
+                self._propose(key.frame, aligned(self.problem.config, size), (key.order,))
+            self._walk_best_first()
+
+    def choice(self) -> Choice:
+        """The plainest of the best, never behind a named method."""
+        problem, alternatives = self.problem, []
+        for name, config in named(problem.config).items():
+            try:
+                alternatives.append(Alternative(name, problem.predict(problem.sketch(config))))
+            except PlanError as error:
+                alternatives.append(Alternative(name, None, str(error)))
+        by_name = [a.prediction for a in alternatives if a.prediction is not None]
+        leaders = [problem.predict(self._ordered(key)) for key in self._leaders(10)]
+        candidates = leaders + [replace(p, sketch=_as_auto(p.sketch)) for p in by_name]
+        limit_s = min(p.makespan_s for p in candidates) / SAME
+        limit_s = min([limit_s, *(p.makespan_s for p in by_name)])
+        best = min(
+            (p for p in candidates if p.makespan_s <= limit_s),
+            key=lambda p: (p.sketch.plan.placement.num_stages, p.makespan_s),
+        )
+        alternatives += [Alternative(f"auto, {describe(p)}", p) for p in leaders]
+        num_candidates = len(self.scores_s) + len(self.open)
+        return Choice(problem, best, tuple(alternatives), num_candidates, len(self.scores_s))
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return chunk_sizes(self.problem.config, max(self.problem.lengths))
+
+    def _frames(self) -> Iterator[Frame]:
+        config, num_layers = self.problem.config, len(self.problem.costs.model.layer_kinds)
+        for placement in placements(config, num_layers):
+            balanced = self._balanced(placement)
+            even = even_counts(num_layers, placement.num_stages)
+            for counts, chunking in product(dict.fromkeys((balanced, even)), chunkings(config)):
+                yield Frame(placement.kind, placement.virtual_stages, counts, chunking)
+
+    def _balanced(self, placement: Placement) -> tuple[int, ...]:
+        """Layers per stage by what a chunk costs each layer at the requests' mean context."""
+        model, asks = self.problem.costs.model, self.problem.asks
+        tokens = sum(ask.prompt_tokens - ask.cached_tokens for ask in asks)
+        pairs = sum(ask.prompt_tokens**2 - ask.cached_tokens**2 for ask in asks) / 2
+        length = self._sizes[len(self._sizes) // 2]
+        ranges = partition(
+            placement,
+            len(model.layer_kinds),
+            layer_costs=model.layer_costs(max(int(pairs / tokens - length / 2), 0), length),
+            embedding_cost=model.embedding.token_s * length,
+            head_cost=model.head.sample_s * length * len(asks) / tokens,
+        )
+        return tuple(end - first for first, end in ranges)
+
+    def _propose(self, frame: Frame, size: int, orders: Sequence[Order]) -> None:
+        if (frame, size) not in self.sketches:
+            self.sketches[frame, size] = self._sketch(frame, size)
+        if self.sketches[frame, size] is None:
+            return
+        for order in leans(self.problem.config, frame.virtual_stages, orders):
+            key = _Key(frame, order, size)
+            if key not in self.scores_s:
+                self.open.add(key)
+
+    def _sketch(self, frame: Frame, size: int) -> Sketch | None:
+        """Under the widest window that fits into memory; None, the reason kept, if none does."""
+        for window in windows(self.problem.config, frame.virtual_stages):
+            try:
+                return self.problem.sketch(fill(self.problem.config, frame, size, window))
+            except PlanError as error:
+                self.refusal = self.refusal or error
+        return None
+
+    def _ordered(self, key: _Key) -> Sketch:
+        """The sketch in the key's order: bounds hold for any."""
+        sketch = self.sketches[key.frame, key.size]
+        assert sketch is not None
+        vpp = sketch.config.vpp.model_copy(update={"order": key.order})
+        config = sketch.config.model_copy(update={"vpp": vpp})
+        return replace(sketch, config=config, plan=replace(sketch.plan, order=key.order))
+
+    def _walk_best_first(self) -> None:
+        best_s = min(self.scores_s.values(), default=math.inf)
+        while self.open and self.walked_actions < MAX_WALKED_ACTIONS:
+            expected_s, key = min((self._expected_s(key), key) for key in self.open)
+            if expected_s >= best_s:
+                return
+            self.open.remove(key)
+            best_s = min(best_s, self._walk(key))
+
+    def _expected_s(self, key: _Key) -> float:
+        sketch = self.sketches[key.frame, key.size]
+        assert sketch is not None
+        return sketch.bounds.makespan_s * self.excess.get(key.family, 1.0)
+
+    def _walk(self, key: _Key) -> float:
+        sketch, asks = self._ordered(key), self.problem.asks
+        share = min(1.0, MAX_ACTIONS_PER_WALK / sketch.num_actions)
+        count = max(min(len(asks), 3), int(share * len(asks)))
+        self.walked_actions += int(sketch.num_actions * count / len(asks))
+        score_s = self.problem.estimate_s(sketch, count)
+        self.scores_s[key] = score_s
+        excess = score_s / sketch.bounds.makespan_s
+        self.excess[key.family] = min(excess, self.excess.get(key.family, math.inf))
+        return score_s
+
+    def _leaders(self, count: int) -> list[_Key]:
+        """The best of each placement, best first."""
+        best: dict[tuple[str, int], _Key] = {}
+        for key, _ in sorted(self.scores_s.items(), key=lambda item: item[1]):
+            best.setdefault(key.frame[:2], key)
+        return list(best.values())[:count]
+
+
+def describe(prediction: Prediction) -> str:
+    """A plan in a few words."""
+    plan = prediction.sketch.plan
+    kind, virtual_stages = plan.placement.kind, plan.placement.virtual_stages
+    where = kind if virtual_stages == 1 else f"{kind} x{virtual_stages}"
+    chunks = {"dynamic_tail": "dynamic, split tail", "tail": "fixed, split tail"}
+    how = chunks.get(plan.chunking.method, plan.chunking.method)
+    return f"{where}, {how}, {plan.chunking.chunk_tokens} tokens"
+
+
+def _as_auto(sketch: Sketch) -> Sketch:
+    """A named method's plan under the name auto, with all that its name stood for spelled out."""
+    plan, vpp = sketch.plan, sketch.config.vpp
+    spelled = {
+        "method": "auto",
+        "placement": plan.placement.kind,
+        "virtual_stages": plan.placement.virtual_stages,
+        "layer_split": tuple(stage.num_layers for stage in plan.stages),
+        "window": vpp.window.model_copy(update={"micro_batches": plan.window.micro_batches}),
+    }
+    config = sketch.config.model_copy(update={"vpp": vpp.model_copy(update=spelled)})
+    return replace(sketch, config=config, plan=replace(plan, method="auto"))
