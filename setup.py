@@ -30,8 +30,10 @@ EXTRAS = {
     # llama-cpp-python, which compiles for minutes and is not used: scripts/quickstart.sh
     # installs it with --no-deps.
     "demo": ["gguf>=0.10"],
+    "report": ["matplotlib>=3.8"],  # only for `vpp-ms report --png`; the page needs nothing
     "test": [
         "hypothesis>=6.100",
+        "matplotlib>=3.8",
         "mypy>=1.10",
         "pytest>=8",
         "pytest-timeout>=2.3",
@@ -56,7 +58,10 @@ setup(
     # vpp_ms/model_zoo is a link to the top-level model_zoo/, so that a checkout is complete as it
     # lies: ranks started in it find the zoo whichever way the package was installed.
     packages=find_packages(include=["vpp_ms", "vpp_ms.*"]),
-    package_data={"vpp_ms": ["py.typed"]},
+    package_data={
+        "vpp_ms": ["py.typed"],
+        "vpp_ms.trace.report": ["page/*.html", "page/*.css", "page/*.js"],
+    },
     install_requires=REQUIRES,
     extras_require=EXTRAS,
     entry_points={"console_scripts": ["vpp-ms = vpp_ms.cli.main:main"]},

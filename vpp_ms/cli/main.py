@@ -99,6 +99,35 @@ def compare(
     print_comparison(comparison, run_config)
 
 
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="An output_dir of run or compare, or a trace file.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The HTML page.")] = Path("report.html"),
+    png: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the pictures as PNG files too.")
+    ] = None,
+) -> None:
+    """Write one HTML page: what every rank did, and where the bubble comes from."""
+    from vpp_ms.trace.report import load_runs, render_page
+
+    loaded = load_runs(runs)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(render_page(loaded), encoding="utf-8")
+    typer.echo(f"report: {out}")
+    if png is not None:
+        from vpp_ms.trace.report.pictures import write_pictures
+
+        for picture in write_pictures(loaded, png):
+            typer.echo(f"picture: {picture}")
+
+
 @app.command("prepare-demo")
 def prepare_demo_command(
     target: Annotated[Path, typer.Option(help="Where the model directory is written.")] = Path(

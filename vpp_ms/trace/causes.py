@@ -7,11 +7,12 @@ first that holds at an idle moment is its cause:
 
 hop      The message that the rank's next compute needs is on the link to this rank.
 fill     Before the rank's first compute: no work has reached it yet.
-drain    Behind the rank's last compute.
 host     The next input lies on the rank already, or the rank is not waiting at all: between two
          computes it hands over, samples, feeds or wakes up.
-decode   No new work is left, and the next compute belongs to a token that is still being made.
-drain    No new work is left: what remains are later stages of micro-batches under way.
+drain    No new work is left for the rank, but prefill is still under way somewhere: what remains
+         are later stages of micro-batches that have passed here before, or nothing.
+decode   All prefill of the run is done: only sampled tokens are left, and each needs the one
+         before it.
 growth   New work is under way and takes longer upstream than all that the rank had to do
          meanwhile. Stages of unequal micro-batches meet: longer prefixes; also uneven stages.
 arrival  New work would be here, had its request come earlier.
@@ -22,8 +23,8 @@ micro-batch in its first wait behind the prefill injection before. So the micro-
 the time from that wait to its own start, and the window is to blame from the arrival on.
 
 Each rank is read on its own clock; of other clocks only differences are used, and the start and
-the end of the run. Without recorded segments every micro-batch counts as prefill, so that waits
-for sampled tokens read as window.
+the end of the run and of its prefill. Without recorded segments every micro-batch counts as
+prefill, so that waits for sampled tokens read as window.
 """
 
 from __future__ import annotations
@@ -72,10 +73,12 @@ def idle_times(trace: Trace) -> tuple[Idle, ...]:
     start_s, end_s = min(e.start_s for e in every), max(e.end_s for e in every)
     cargo = Cargo.of(trace)
     prefill = sorted({e.micro_batch for e in every} - cargo.decode)
+    known = set(prefill)
+    prefilled_s = max((e.end_s for e in every if e.micro_batch in known), default=start_s)
     late = _lateness(computes[0], _spans(trace.of(WAIT, 0)), cargo)
     found: list[Idle] = []
     for rank, events in enumerate(computes):
-        found += _Rank(trace, rank, events, prefill, late, cargo).idle(start_s, end_s)
+        found += _Rank(trace, rank, events, prefill, prefilled_s, late).idle(start_s, end_s)
     return tuple(found)
 
 
@@ -99,11 +102,11 @@ class _Rank:
         rank: int,
         computes: tuple[Event, ...],
         prefill: list[int],
+        prefilled_s: float,
         late: dict[int, _Late],
-        cargo: Cargo,
     ) -> None:
-        self._rank, self._computes, self._prefill = rank, computes, prefill
-        self._late, self._cargo = late, cargo
+        self._rank, self._computes, self._late = rank, computes, late
+        self._prefill, self._prefilled_s = prefill, prefilled_s
         self._waits = _spans(trace.of(WAIT, rank))
         self._received = {(e.stage + 1, e.micro_batch): e for e in trace.of(RECV, rank)}
         self._begun = {(e.stage, e.micro_batch): e.start_s for e in computes}
@@ -115,11 +118,16 @@ class _Rank:
             if event.start_s > free_s:
                 yield from self._split(free_s, event, num_new)
             free_s = max(free_s, event.end_s)
-            if event.stage == self._first_stage and event.micro_batch not in self._cargo.decode:
-                num_new += 1
-        if end_s > free_s:
-            cause = DRAIN if self._computes else FILL
-            yield Idle(self._rank, cause, free_s, end_s, -1, -1)
+            is_new = num_new < len(self._prefill) and event.micro_batch == self._prefill[num_new]
+            num_new += is_new and event.stage == self._first_stage
+        if not self._computes:
+            yield Idle(self._rank, FILL, start_s, end_s, -1, -1)
+            return
+        drained_s = min(max(free_s, self._prefilled_s), end_s)
+        if drained_s > free_s:
+            yield Idle(self._rank, DRAIN, free_s, drained_s, -1, -1)
+        if end_s > drained_s:
+            yield Idle(self._rank, DECODE, drained_s, end_s, -1, -1)
 
     def _split(self, start_s: float, after: Event, num_new: int) -> Iterator[Idle]:
         """The gap before `after`, cut where its cause changes; `num_new` prefills have begun."""
@@ -128,7 +136,7 @@ class _Rank:
         landed_s = self._landed_s(after)
         due_s = math.inf if new is None else self._due_s(new)
         late = _Late() if new is None else self._late.get(new, _Late())
-        cuts = [landed_s, due_s - late.whole_s, due_s - late.window_s]
+        cuts = [landed_s, self._prefilled_s, due_s - late.whole_s, due_s - late.window_s]
         cuts += [] if recv is None else [recv.start_s, recv.end_s]
         cuts += _edges(self._waits, start_s, after.start_s)
         inner = sorted({cut for cut in cuts if start_s < cut < after.start_s})
@@ -143,7 +151,7 @@ class _Rank:
             elif moment_s >= landed_s or not _within(self._waits, moment_s):
                 cause = HOST
             elif new is None:
-                cause = DECODE if after.micro_batch in self._cargo.decode else DRAIN
+                cause = DRAIN if moment_s < self._prefilled_s else DECODE
             elif moment_s < due_s - late.whole_s:
                 cause = GROWTH
             else:

@@ -107,7 +107,7 @@ def test_until_the_request_comes_it_is_its_arrival_that_is_missing():
     ]
 
 
-def test_a_token_is_waited_for_only_behind_all_prefill():
+def test_behind_all_prefill_tokens_are_waited_for():
     """Folded stages 1 and 2 on rank 1; micro-batch 1 is the token sampled from 0."""
     meta = cargo_meta([segment(0, 0, 8, True), segment(0, 8, 1, True)])
     events = (
@@ -116,7 +116,7 @@ def test_a_token_is_waited_for_only_behind_all_prefill():
         compute(1, 1, 0, 1.0, 2.0),
         compute(2, 1, 0, 2.0, 3.0),
         recv(0, 2, 0, 3.0, 3.0),
-        compute(3, 0, 0, 3.0, 4.0),
+        compute(3, 0, 0, 3.0, 4.0),  # the last prefill
         compute(0, 0, 1, 4.5, 5.0),
         wait(1, 3.0, 5.0),
         compute(1, 1, 1, 5.0, 6.0),
@@ -124,9 +124,10 @@ def test_a_token_is_waited_for_only_behind_all_prefill():
     assert spans(*events, **meta) == [
         (0, "drain", 1.0, 3.0),
         (0, "host", 4.0, 4.5),
-        (0, "drain", 5.0, 6.0),
+        (0, "decode", 5.0, 6.0),
         (1, "fill", 0.0, 1.0),
-        (1, "decode", 3.0, 5.0),
+        (1, "drain", 3.0, 4.0),
+        (1, "decode", 4.0, 5.0),
     ]
 
 
@@ -188,7 +189,7 @@ def simulate(kind, num_ranks, sweeps, times_n, hop_s=0.0, window=None):
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 8])
 def test_closed_form_of_a_plain_pipeline(num_ranks):
-    """Rank r fills for r t_first, loses r (t_last - t_first) to growth and drains (P-1-r) t_last."""
+    """Rank r fills for r t_first, grows for r (t_last - t_first), drains for (P-1-r) t_last."""
     times_n = np.linspace(1.0, 10.0, 16)
     idles = idle_times(simulate("plain", num_ranks, 1, times_n))
     for rank in range(num_ranks):
