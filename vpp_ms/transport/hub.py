@@ -216,10 +216,10 @@ class Hub:
         trouble = self._troubles.get(seat.rank)
         if trouble is not None:
             self._fail(trouble)
-        if seat.rank in self.explained:
-            return
-        what = f"died during {seat.phase} (pid {seat.pid} on {seat.host})"
-        self._fail(Failure(seat.rank, seat.name, what, died=True))
+        elif seat.rank not in self.explained:
+            what = f"died during {seat.phase} (pid {seat.pid} on {seat.host})"
+            self._fail(Failure(seat.rank, seat.name, what, died=True))
+        self.explained.add(seat.rank)
 
     def _fail(self, failure: Failure) -> None:
         if self.failure is None and not self.all_left:

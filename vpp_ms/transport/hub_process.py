@@ -13,6 +13,7 @@ import time
 from vpp_ms.transport.hub import JOIN_TIMEOUT_S, Hub
 
 LAST_WORDS_S = 2.0  # for the members to read why they end
+SCHEDULER_S = 60.0  # msrun's scheduler leaves 5 to 10 s behind the ranks
 
 
 def main(arguments: list[str]) -> int:
@@ -22,9 +23,13 @@ def main(arguments: list[str]) -> int:
     hub = Hub(server, int(num_ranks), run_key, lambda event: None)
     while not hub.ended.wait(JOIN_TIMEOUT_S) and hub.joined:
         pass
-    if hub.failure is not None:
+    if hub.failure is None:
+        deadline_s = time.monotonic() + SCHEDULER_S
+        while not hub.explained >= hub.joined and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+    else:
         sys.stderr.write(f"{hub.failure.who}: {hub.failure.what}\n")
-    time.sleep(LAST_WORDS_S)
+        time.sleep(LAST_WORDS_S)
     hub.stop()
     return 0 if hub.failure is None else 1
 

@@ -52,6 +52,7 @@ class Member:
         self.rank, self.num_ranks = env.rank, env.num_ranks
         self.host: str = connection.getsockname()[0]
         self._connection, self._on_lost = connection, on_lost
+        self._hearing = threading.Lock()
         self._send_lock = threading.Lock()
         self._changed = threading.Condition()
         self._gathered: dict[str, list[bytes]] = {}
@@ -137,10 +138,19 @@ class Member:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_ASYNC)
+        self._let_the_watcher_hear()
         try:
             yield
         finally:
             fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+
+    def _let_the_watcher_hear(self) -> None:
+        """Return when nothing has arrived that the watcher has not dealt with."""
+        while True:
+            with self._hearing:
+                if not _has_news(self._connection, wait=False):
+                    return
+            time.sleep(_RETRY_S)
 
     def _post(self, message: wire.Message) -> None:
         try:
@@ -150,27 +160,30 @@ class Member:
             pass  # the watcher sees the same end of the connection and says so
 
     def _watch(self) -> None:
-        arrival = select.poll()  # not in recv: what a recv waits for brings no SIGIO
-        arrival.register(self._connection, select.POLLIN)
         while True:
-            arrival.poll()
-            try:
-                message = wire.decode_to_member(wire.receive_frame(self._connection))
-            except (OSError, EOFError):
-                self._lose(RankError("hub", "its process or host is gone"))
-                return
-            match message:
-                case wire.Gathered():
-                    with self._changed:
-                        self._gathered[message.name] = message.parts
-                        self._changed.notify_all()
-                case wire.Lost():
-                    self._lose(RankError(message.who, message.what))
+            _has_news(self._connection, wait=True)
+            with self._hearing:
+                if not self._hear():
                     return
-                case wire.Goodbye():
-                    self._left.set()
-                    self._connection.close()
-                    return
+
+    def _hear(self) -> bool:
+        """Deal with one message of the hub; False when it was the last."""
+        try:
+            message = wire.decode_to_member(wire.receive_frame(self._connection))
+        except (OSError, EOFError):
+            message = wire.Lost("hub", "its process or host is gone")
+        match message:
+            case wire.Gathered():
+                with self._changed:
+                    self._gathered[message.name] = message.parts
+                    self._changed.notify_all()
+                return True
+            case wire.Lost():
+                self._lose(RankError(message.who, message.what))
+            case wire.Goodbye():
+                self._left.set()
+                self._connection.close()
+        return False
 
     def _lose(self, error: RankError) -> None:
         with self._changed:
@@ -178,6 +191,13 @@ class Member:
             waiting = self._num_waiting > 0
             self._changed.notify_all()
         self._on_lost(error, waiting)
+
+
+def _has_news(connection: socket.socket, *, wait: bool) -> bool:
+    """By poll and not by recv: what a recv waits for raises no SIGIO."""
+    news = select.poll()
+    news.register(connection, select.POLLIN)
+    return bool(news.poll(None if wait else 0))
 
 
 def _start_hub(env: RankEnv) -> None:

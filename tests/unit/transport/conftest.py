@@ -39,12 +39,16 @@ class Meeting:
 
         return Member.join(self.env(rank, **changes), timeout_s=5, on_lost=remember)
 
-    def spawn(self, rank: int, body: str) -> subprocess.Popen:
-        """A process that joins as `rank` and runs `body` with `member`; it says "ready" first."""
+    def spawn(self, rank: int, body: str, *, before: str | None = None) -> subprocess.Popen:
+        """A process that joins as `rank` and runs `body` with `member`, which says "ready".
+
+        `before`: what it does before it joins; then nobody waits for it to be ready.
+        """
         script = (
             "from vpp_ms.config.environ import RankEnv\n"
             "from vpp_ms.transport.rendezvous import Member\n"
-            f"member = Member.join({self.env(rank)!r})\n"
+            + textwrap.dedent(before or "")
+            + f"member = Member.join({self.env(rank)!r})\n"
         ) + textwrap.dedent(body)
         child = subprocess.Popen(
             [sys.executable, "-c", script],
@@ -54,7 +58,7 @@ class Meeting:
         )
         self.children.append(child)
         assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n", child.communicate()[1]
+        assert before or child.stdout.readline() == "ready\n", child.communicate()[1]
         return child
 
 

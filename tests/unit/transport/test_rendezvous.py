@@ -161,6 +161,28 @@ def test_a_process_that_holds_the_interpreter_lock_is_ended_by_the_kernel(meet, 
     assert child.wait(1.0) == -signal.SIGIO
 
 
+def test_a_refusal_is_heard_though_the_lock_is_taken_at_once(meet):
+    """Word that came before the kernel was asked raises no signal: the watcher has to hear it."""
+    meeting = meet(2)
+    meeting.hub.fail(Failure(1, "rank 1", "died"))
+    assert meeting.hub.ended.wait(2)
+    child = meeting.spawn(
+        0,
+        """
+        libc.usleep(20000)  # now the refusal is here
+        with member.ended_by_kernel():
+            libc.sleep(60)
+        """,
+        before="""
+        import ctypes, fcntl, sys
+        libc = ctypes.PyDLL(None)  # calls keep the interpreter lock
+        fcntl.fcntl = lambda fd, command, value=0: libc.fcntl(fd, command, value)
+        sys.setswitchinterval(1000)
+        """,
+    )
+    assert child.wait(2.0) == LOST_EXIT_CODE
+
+
 def test_behind_the_guarded_part_word_from_the_hub_is_harmless(meet):
     meeting = meet(1)
     child = meeting.spawn(
