@@ -73,16 +73,22 @@ class Stage:
         Raises RequestError for a position or token id out of the model's range.
         """
         work = self._planner.plan(micro_batch.segments)
-        batch = self._ops.batch(work, self.kv, *self._rotary(work.positions_T))
+        tables = self._rotary(work.positions_T)
         x_TH = self._embed(payload) if self._is_first else payload
+        y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables))
+        if not np.isfinite(y_TH.asnumpy()).all():
+            y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables, exact=True))
+        if self._final is None:
+            return y_TH
+        if not work.samples_R.size:
+            return None
+        return self._ops.head(y_TH, work.samples_R, *self._final).asnumpy()
+
+    def _layers_of(self, x_TH: Tensor, batch: Any) -> Tensor:
         for layer in self._layers:
             kind, pages = self._spec.layer_kind(layer), self.kv.pages(layer)
             x_TH = self._ops.layer(kind, x_TH, batch, pages, self._weights[layer])
-        if self._final is None:
-            return x_TH
-        if batch.samples_R is None:
-            return None
-        return self._ops.head(x_TH, batch, *self._final).asnumpy()
+        return x_TH
 
     def example_payload(self, num_tokens: int) -> Tensor:
         """Zeros: token ids int32 [T] for the first stage, else hidden states [T, H]."""

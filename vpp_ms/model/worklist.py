@@ -24,11 +24,13 @@ _NEVER = np.int32(2**31 - 1)  # the position of a column that no query may see
 
 @dataclass(frozen=True)
 class TileLimits:
-    """`scores` are held at once, over all heads; a tile of `solo_rows` is a group of its own."""
+    """`scores` are held at once, over all heads; up to `masked` of them are masked where they
+    need not be, to save a tile; a tile of `solo_rows` is a group of its own."""
 
     rows: int = 512
     columns: int = 16384
-    scores: int = 1 << 22
+    scores: int = 1 << 24
+    masked: int = 1 << 18
     solo_rows: int = 32
 
 
@@ -162,7 +164,10 @@ class WorkPlanner:
     def _kv_tiles(
         self, tiles: Sequence[_QueryTile], positions_PR: np.ndarray
     ) -> tuple[KVTile, ...]:
-        """The tile with each query's own key first, so that no row is masked as a whole there."""
+        """Without a window every row sees something of the first tile.
+
+        Only what lies about the diagonal is masked: a long prefix has tiles of its own, behind.
+        """
         limits, size = self._limits, self._block_size
         scores_per_column = positions_PR.size * self._num_heads
         first, last = 0, max(-(-tile.end // size) for tile in tiles)
@@ -170,9 +175,9 @@ class WorkPlanner:
             first = max(0, min(tile.start for tile in tiles) + 1 - self._window) // size
         widest = max(1, min(limits.columns, limits.scores // scores_per_column) // size)
         whole = first
-        if len(tiles) == 1 and last - first > widest:
+        if len(tiles) == 1 and (last - first) * size * scores_per_column > limits.masked:
             whole = max(first, tiles[0].start // size)
-        spans = _even_spans(whole, last, widest)[::-1] + _even_spans(first, whole, widest)
+        spans = _even_spans(whole, last, widest) + _even_spans(first, whole, widest)
         return tuple(self._kv_tile(tiles, positions_PR, *span) for span in spans)
 
     def _kv_tile(

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from numpy_decoder import forward
 from tiny_models import BLOCK_SIZE, M0, NUM_BLOCKS, SPECS, Model
 
+from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import RequestError
+from vpp_ms.model.weights import WeightSource, random_weights
 from vpp_ms.model.worklist import TileLimits
 from vpp_ms.schedule.actions import Segment
 
@@ -118,12 +120,12 @@ def test_stale_slots_never_matter(model: GetModel, rng: np.random.Generator) -> 
     """Long, short, then middling requests over the same blocks; even if a stale value is NaN."""
     tiny = model("qwen3_moe")
     used, blocks = tiny.stage(), tuple(range(16))
+    slots = used.kv.rows(np.arange(NUM_BLOCKS * BLOCK_SIZE)).reshape(-1)
     for pages in (used.kv.pages(layer) for layer in range(5)):
         for parameter in pages:
-            stale = np.full(parameter.shape, np.nan, np.float32)
-            rows = used.kv.rows(np.arange(BLOCK_SIZE) + used.kv.null_block * BLOCK_SIZE)
-            stale[rows.reshape(-1)] = 0
-            parameter.set_data(type(tiny.bank.final_norm())(stale))
+            stale = parameter.asnumpy().copy()
+            stale[slots, :8] = np.nan
+            parameter.set_data(_tensor(stale))
     for length, parts in ((31, [16, 15]), (5, [5]), (17, [3, 1, 13]), (18, [17, 1])):
         ids = rng.integers(0, 97, length).astype(np.int32)
         fresh = tiny.prefill([tiny.stage()], ids, blocks, parts)
@@ -169,42 +171,55 @@ def test_nan_stays_in_its_request(model: GetModel, rng: np.random.Generator) -> 
         assert np.array_equal(again, clean)
 
 
-def test_equal_experts_are_chosen_by_lowest_id(model: GetModel, rng: np.random.Generator) -> None:
+class Altered:
+    """The weights of another source, each layer's changed by a function."""
+
+    def __init__(self, source: WeightSource, change: Callable[[dict], dict]) -> None:
+        self._source, self._change = source, change
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._source, name)
+
+    def layer(self, layer: int) -> dict:
+        weights = dict(self._source.layer(layer))
+        return weights | self._change(weights)
+
+
+def altered_model(spec: ModelSpec, change: Callable[[dict], dict]) -> Model:
     from vpp_ms.model.bank import LayerBank
 
-    class Tied:
-        """All router rows equal: every token must choose experts 0 and 1."""
+    source = Altered(random_weights(spec, seed=1), change)
+    return Model(spec, source, LayerBank(spec, source))
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(model("qwen3_moe").source, name)
 
-        def layer(self, layer: int) -> dict:
-            weights = dict(model("qwen3_moe").source.layer(layer))
-            return weights | {"router": np.tile(weights["router"][:1], (8, 1))}
+def test_scores_far_above_all_before_are_computed_exactly(rng: np.random.Generator) -> None:
+    """The fast kernel underflows (its output is NaN) and the micro-batch is computed again."""
+    spec = replace(SPECS["mixtral"], num_layers=2)
+    sharp = altered_model(spec, lambda w: {"q": w["q"] * 150})
+    stage = sharp.stage(limits=SMALL_TILES)
+    exact, runs = stage._ops.batch, []
+    stage._ops.batch = lambda *a, **k: runs.append(bool(k)) or exact(*a, **k)
+    ids = rng.integers(0, 97, 61).astype(np.int32)
+    expected, _ = forward(spec, sharp.source, ids)
+    got = sharp.prefill([stage], ids, tuple(range(16)), [30, 31])
+    assert True in runs, "no score was far enough above: the test does not test"
+    np.testing.assert_allclose(got, expected[[29, 60]], atol=2e-3)
 
+
+def test_equal_experts_are_chosen_by_lowest_id(rng: np.random.Generator) -> None:
+    """All router rows equal: every token must choose experts 0 and 1."""
     spec = replace(M0, num_layers=1)
-    tied = Model(spec, Tied(), LayerBank(spec, Tied()))
+    tied = altered_model(spec, lambda w: {"router": np.tile(w["router"][:1], (8, 1))})
     ids = rng.integers(0, 97, 9).astype(np.int32)
     expected, _ = forward(spec, tied.source, ids)
     got = tied.prefill([tied.stage()], ids, (0, 1, 2), [9])
     np.testing.assert_allclose(got[0], expected[-1], atol=1e-4)
 
 
-def test_router_selects_in_float32(model: GetModel, rng: np.random.Generator) -> None:
+def test_router_selects_in_float32(rng: np.random.Generator) -> None:
     """Router logits 1e-3 apart around 8, which float16 cannot tell: numpy's choice is ours."""
-    from vpp_ms.model.bank import LayerBank
-
-    class Close:
-        def __getattr__(self, name: str) -> object:
-            return getattr(model("qwen3_moe").source, name)
-
-        def layer(self, layer: int) -> dict:
-            weights = dict(model("qwen3_moe").source.layer(layer))
-            nudges = 1 + 2e-4 * np.arange(8, dtype=np.float32)[:, None]
-            return weights | {"router": 8 * weights["router"][:1] * nudges}
-
-    spec = replace(M0, num_layers=1)
-    close = Model(spec, Close(), LayerBank(spec, Close()))
+    spec, nudges = replace(M0, num_layers=1), 1 + 2e-4 * np.arange(8, dtype=np.float32)[:, None]
+    close = altered_model(spec, lambda w: {"router": 8 * w["router"][:1] * nudges})
     ids = rng.integers(0, 97, 30).astype(np.int32)
     expected, _ = forward(spec, close.source, ids)
     got = close.prefill([close.stage()], ids, tuple(range(8)), [10, 10, 10])

@@ -31,8 +31,14 @@ class OpSet(Protocol):
     """`Batch` is what the op set makes of a work list, once for all layers of a micro-batch."""
 
     def batch(
-        self, work: WorkList, store: KVStore, cos_TD: np.ndarray, sin_TD: np.ndarray
-    ) -> Any: ...
+        self,
+        work: WorkList,
+        store: KVStore,
+        cos_TD: np.ndarray,
+        sin_TD: np.ndarray,
+        exact: bool = False,
+    ) -> Any:
+        """`exact`: by kernels for any scores, where the fast ones may have overflown."""
 
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         """[T, H]"""
@@ -42,7 +48,9 @@ class OpSet(Protocol):
     ) -> Tensor:
         """One decoder layer of this kind ("dense" or "moe"): writes K and V, returns [T, H]."""
 
-    def head(self, x_TH: Tensor, batch: Any, norm_1H: Parameter, head_VH: Parameter) -> Tensor:
+    def head(
+        self, x_TH: Tensor, samples_R: np.ndarray, norm_1H: Parameter, head_VH: Parameter
+    ) -> Tensor:
         """float32 [R, V]"""
 
     def warm_up(self, pages: LayerPages) -> None:

@@ -19,7 +19,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.kv.store import KVStore, LayerPages
 from vpp_ms.model.ops.base import LayerWeights
-from vpp_ms.model.ops.cpu_layers import QKV, Attend, Dense, Embed, Head, Router
+from vpp_ms.model.ops.cpu_attention import Attend, Extend, Merge
+from vpp_ms.model.ops.cpu_layers import QKV, Dense, Embed, Head, Router
 from vpp_ms.model.ops.cpu_moe import Experts
 from vpp_ms.model.routing import pack_by_expert
 from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
@@ -43,11 +44,12 @@ class Graph:
 
 
 class Group(NamedTuple):
-    """Where a group's rows lie in the queries, and for each KV tile (columns, mask or None)."""
+    """Where a group's rows lie in the queries; each KV tile is (columns,) or (columns, mask)."""
 
     first_row: int
     num_rows: int
-    kv_tiles: tuple[tuple[Tensor, Tensor | None], ...]
+    kv_tiles: tuple[tuple[Tensor, ...], ...]
+    exact: bool
 
 
 class Batch(NamedTuple):
@@ -56,7 +58,6 @@ class Batch(NamedTuple):
     qkv: tuple[Tensor, ...]
     rows: Tensor
     groups: tuple[Group, ...]
-    samples_R: Tensor | None
 
 
 class CpuOps:
@@ -68,21 +69,22 @@ class CpuOps:
         self._window = spec.sliding_window
         self._concat = ops.Concat(0)
         rows, column, mask = _f32(None, self._dim), _f32(None, 1), _f32(None, None, None)
+        padded = _f32(None, self._dim + 1)
         x, index, columns = _f32(None, spec.hidden_size), _i32(None), _i32(None, None)
-        zeros = _f32(None, self._kv_heads * self._dim)
+        zeros = _f32(None, self._kv_heads * (self._dim + 1))
         self._embed, self._head = Graph(Embed(), index), Graph(Head(spec), x, index)
-        self._qkv = Graph(QKV(spec), x, rows, rows, column, index, zeros, index)
+        self._qkv = Graph(QKV(spec), x, rows, rows, column, column, index, zeros, index)
         self._attend = {
-            (masked, merge): Graph(
-                Attend(spec, masked, merge),
-                rows,
-                columns,
-                *[mask] * masked,
-                *[rows, column] * merge,
+            masked: Graph(Attend(self._dim, masked), padded, columns, *[mask] * masked)
+            for masked in (False, True)
+        }
+        self._extend = {
+            masked: Graph(
+                Extend(self._dim, masked), padded, rows, column, columns, *[mask] * masked
             )
             for masked in (False, True)
-            for merge in (False, True)
         }
+        self._merge = Graph(Merge(self._dim), rows, column, rows, column)
         self._dense = Graph(Dense(spec), x, rows, index)
         self._num_experts = 0
         if spec.moe is not None:
@@ -100,8 +102,10 @@ class CpuOps:
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         return self._embed(_index(ids_T), table_VH)
 
-    def head(self, x_TH: Tensor, batch: Batch, norm_1H: Parameter, head_VH: Parameter) -> Tensor:
-        return self._head(x_TH, batch.samples_R, norm_1H, head_VH)
+    def head(
+        self, x_TH: Tensor, samples_R: np.ndarray, norm_1H: Parameter, head_VH: Parameter
+    ) -> Tensor:
+        return self._head(x_TH, _index(samples_R), norm_1H, head_VH)
 
     def layer(
         self, kind: str, x_TH: Tensor, batch: Batch, pages: LayerPages, weights: LayerWeights
@@ -127,43 +131,53 @@ class CpuOps:
         return self._experts(x_TH, normed, shares, *packed, *weights[3:])
 
     def _attention(self, q: Tensor, group: Group, pages: LayerPages) -> Tensor:
-        state: tuple[Tensor, ...] = ()
-        for columns, mask in group.kv_tiles:
-            extra = state if mask is None else (mask, *state)
-            attend = self._attend[mask is not None, bool(state)]
-            state = attend(q, columns, *extra, *pages)
+        first, *others = group.kv_tiles
+        state = self._attend[len(first) == 2](q, *first, *pages)
+        for tile in others:
+            masked = len(tile) == 2
+            if group.exact:
+                state = self._merge(*state, *self._attend[masked](q, *tile, *pages))
+            else:
+                state = self._extend[masked](q, *state, *tile, *pages)
         return state[0]
 
     def batch(
-        self, work: WorkList, store: KVStore, cos_TD: np.ndarray, sin_TD: np.ndarray
+        self,
+        work: WorkList,
+        store: KVStore,
+        cos_TD: np.ndarray,
+        sin_TD: np.ndarray,
+        exact: bool = False,
     ) -> Batch:
         heads = np.arange(self._kv_heads)
-        zeros = np.zeros((work.num_zeroed, self._kv_heads * self._dim))
         queries = [
             (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
             for g in work.groups
         ]
+        num_tokens, all_heads = len(cos_TD), self._heads + self._kv_heads
         return Batch(
             (
                 *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
-                _float(np.ones((len(cos_TD), 1))),
+                _float(np.zeros((num_tokens * all_heads, 1))),
+                _float(np.ones((num_tokens, 1))),
                 _index(store.rows(work.write_slots).T.reshape(-1)),
-                _float(zeros),
+                _float(np.zeros((work.num_zeroed, self._kv_heads * (self._dim + 1)))),
                 _index(np.concatenate(queries)),
             ),
             _index(self._rows_of_queries(work)),
-            tuple(self._groups(work.groups, store)),
-            _index(work.samples_R) if work.samples_R.size else None,
+            tuple(self._groups(work.groups, store, exact or self._window is not None)),
         )
 
     def warm_up(self, pages: LayerPages) -> None:
         """Compile the attention variants that a first short prompt would not meet."""
-        rows = self._heads  # of one token
-        q, lse = _float(np.zeros((rows, self._dim))), _float(np.zeros((rows, 1)))
-        mask = _float(np.zeros((self._kv_heads, rows // self._kv_heads, 1)))
-        columns = _index(np.zeros((self._kv_heads, 1)))
-        for (masked, merge), attend in self._attend.items():
-            attend(q, columns, *[mask] * masked, *[q, lse] * merge, *pages)
+        q = _float(np.zeros((self._heads, self._dim + 1)))  # of one token
+        state = _float(np.zeros((self._heads, self._dim))), _float(np.zeros((self._heads, 1)))
+        columns = _index(np.zeros((self._kv_heads, 2)))
+        mask = _float(np.zeros((self._kv_heads, self._heads // self._kv_heads, 2)))
+        for tile in ((columns,), (columns, mask)):
+            masked = len(tile) == 2
+            self._extend[masked](q, *state, *tile, *pages)
+            self._merge(*state, *self._attend[masked](q, *tile, *pages))
 
     def _rotary(self, table_TD: np.ndarray) -> Tensor:
         """A row for each token's N query and K KV heads; the queries' carry the score scale."""
@@ -183,35 +197,41 @@ class CpuOps:
             base += size * self._kv_heads
         return rows_TK.reshape(-1)
 
-    def _groups(self, groups: Sequence[TileGroup], store: KVStore) -> list[Group]:
+    def _groups(self, groups: Sequence[TileGroup], store: KVStore, exact: bool) -> list[Group]:
         found, first_row = [], 0
         for group in groups:
             num_rows = group.tokens_PR.size * self._heads
             tiles = tuple(
-                (_index(self._columns(tile, store)), self._mask(group, tile))
-                for tile in group.kv_tiles
+                self._tile(group, tile, store, stand_in=not exact and index > 0)
+                for index, tile in enumerate(group.kv_tiles)
             )
-            found.append(Group(first_row, num_rows, tiles))
+            found.append(Group(first_row, num_rows, tiles, exact))
             first_row += num_rows
         return found
 
-    def _columns(self, tile: KVTile, store: KVStore) -> np.ndarray:
+    def _tile(
+        self, group: TileGroup, tile: KVTile, store: KVStore, stand_in: bool
+    ) -> tuple[Tensor, ...]:
+        """(columns [K*P, C], and if masked the mask [K*P, R*G, C]); with the stand-in last."""
         tiles, num_columns = tile.slots_PC.shape
-        return store.rows(tile.slots_PC).reshape(self._kv_heads * tiles, num_columns)
-
-    def _mask(self, group: TileGroup, tile: KVTile) -> Tensor | None:
-        """What is added to the scores, [K*P, R*G, C]: 0 where the row may see the column."""
+        columns = store.rows(tile.slots_PC).reshape(self._kv_heads * tiles, num_columns)
+        if stand_in:
+            columns = np.pad(columns, ((0, 0), (0, 1)), constant_values=store.stand_in_row)
         if not tile.masked:
-            return None
-        rows, columns = group.positions_PR, tile.positions_PC
-        hidden = columns[:, None] > rows[:, :, None]
+            return (_index(columns),)
+        return _index(columns), self._mask(group, tile, stand_in)
+
+    def _mask(self, group: TileGroup, tile: KVTile, stand_in: bool) -> Tensor:
+        """What is added to the scores: 0 where the row may see the column."""
+        rows, columns = group.positions_PR[:, :, None], tile.positions_PC[:, None]
+        hidden = columns > rows
         if self._window is not None:
-            hidden |= columns[:, None] <= rows[:, :, None] - self._window
-        tiles, num_rows, num_columns = hidden.shape
-        queries = self._heads // self._kv_heads
-        shape = (self._kv_heads, tiles, num_rows, queries, num_columns)
-        mask = np.broadcast_to(np.where(hidden, MASKED, 0)[None, :, :, None], shape)
-        return _float(mask.reshape(self._kv_heads * tiles, num_rows * queries, num_columns))
+            hidden |= columns <= rows - self._window
+        mask = np.where(hidden, MASKED, np.float32(0))
+        if stand_in:
+            mask = np.pad(mask, ((0, 0), (0, 0), (0, 1)))
+        mask = np.repeat(mask, self._heads // self._kv_heads, axis=1)
+        return _float(np.tile(mask, (self._kv_heads, 1, 1)))
 
 
 def _f32(*shape: int | None) -> Tensor:

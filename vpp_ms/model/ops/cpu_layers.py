@@ -52,15 +52,19 @@ class Head(nn.Cell):
 
 
 class QKV(nn.Cell):
-    """Norm, projections, rotation; writes keys and values; returns the queries of all groups."""
+    """Norm, projections, rotation; writes keys and values; returns the queries of all groups.
+
+    Queries and keys get one more, zero component (see `cpu_attention`)."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.dim, self.bias, self.qk_norm = spec.head_dim, spec.attention_bias, spec.qk_norm
-        self.q_end = spec.num_heads * self.dim
-        self.k_width = spec.num_kv_heads * self.dim
-        self.k_end = self.q_end + self.k_width
-        self.group_width = self.q_end // spec.num_kv_heads
+        self.v_width = spec.num_kv_heads * self.dim
+        self.k_end = spec.num_heads * self.dim + self.v_width
+        self.padded = self.dim + 1
+        self.q_end_padded = spec.num_heads * self.padded
+        self.k_end_padded = self.q_end_padded + spec.num_kv_heads * self.padded
+        self.group_width = self.q_end_padded // spec.num_kv_heads
         self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
         self.eps, self.mean = spec.rms_eps, Tensor(np.full((self.dim, 1), 1 / self.dim, np.float32))
         self.spread = Tensor(np.ones((1, self.dim), np.float32))
@@ -72,6 +76,7 @@ class QKV(nn.Cell):
         x_TH: Tensor,
         cos: Tensor,
         sin: Tensor,
+        pad: Tensor,
         ones_T1: Tensor,
         slots: Tensor,
         zeros: Tensor,
@@ -82,8 +87,8 @@ class QKV(nn.Cell):
         qkv: Tensor,
         *extra: Tensor,
     ) -> Tensor:
-        """`cos`, `sin` [T*(N+K), D]; `slots` [(T+Z)*K], page rows; `zeros` [Z, K*D];
-        `queries`: the rows (t, k) in the order of the tiles."""
+        """`cos`, `sin` [T*(N+K), D], `pad` zeros [T*(N+K), 1]; `slots` [(T+Z)*K], page rows;
+        `zeros` [Z, K*(D+1)]; `queries`: the rows (t, k) in the order of the tiles."""
         y = self.matmul(self.norm(x_TH, attn_norm), qkv)
         if self.bias:
             y = y + self.matmul(ones_T1, extra[0])
@@ -96,48 +101,13 @@ class QKV(nn.Cell):
             qk = qk * self.matmul(ones_T1, extra[-1])
         rows, half = qk.reshape((-1, self.dim)), self.dim // 2
         swapped = self.join((rows[:, half:], rows[:, :half]))
-        qk = (rows * cos + swapped * sin).reshape((-1, self.k_end))
-        k = self.stack((qk[:, self.q_end :], zeros)).reshape((-1, self.dim))
-        v = self.stack((v, zeros)).reshape((-1, self.dim))
-        q = ops.gather(qk[:, : self.q_end].reshape((-1, self.group_width)), queries, 0)
+        qk = self.join((rows * cos + swapped * sin, pad)).reshape((-1, self.k_end_padded))
+        k = self.stack((qk[:, self.q_end_padded :], zeros)).reshape((-1, self.padded))
+        v = self.stack((v, zeros[:, : self.v_width])).reshape((-1, self.dim))
+        q = qk[:, : self.q_end_padded].reshape((-1, self.group_width))
+        q = ops.gather(q, queries, 0)
         q = ops.depend(q, self.scatter(keys, slots, k))
-        return ops.depend(q, self.scatter(values, slots, v)).reshape((-1, self.dim))
-
-
-class Attend(nn.Cell):
-    """One KV tile for one group of query tiles: (output, log-sum-exp of the scores).
-
-    Softmax is the one fast exponential here, so its weights are taken as they are and the
-    log-sum-exp is read off a row's greatest entry: lse = s_max - log(p_max).
-    """
-
-    def __init__(self, spec: ModelSpec, masked: bool, merge: bool) -> None:
-        super().__init__()
-        self.dim = spec.head_dim
-        self.masked, self.merge = masked, merge
-        self.scores, self.mix = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul()
-        self.softmax, self.top = ops.Softmax(-1), ops.ArgMaxWithValue(axis=-1, keep_dims=True)
-        self.matmul, self.spread = ops.MatMul(), Tensor(np.ones((1, self.dim), np.float32))
-
-    def construct(self, q: Tensor, columns: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        """`q` [K*P*R*G, D], `columns` [K*P, C], page rows. The rest: the mask [K*P, R*G, C] if
-        masked; output [K*P*R*G, D] and lse [K*P*R*G, 1] so far if merging; the pages of keys and
-        values."""
-        tiles, _ = ops.shape(columns)
-        k, v = ops.gather(rest[-2], columns, 0), ops.gather(rest[-1], columns, 0)
-        scores = self.scores(q.reshape((tiles, -1, self.dim)), k)
-        if self.masked:
-            scores = scores + rest[0]
-        weights = self.softmax(scores)
-        index, top = self.top(weights)
-        lse = (ops.gather_elements(scores, 2, index) - ops.log(top)).reshape((-1, 1))
-        output = self.mix(weights, v).reshape((-1, self.dim))
-        if self.merge:
-            output_before, lse_before = rest[-4], rest[-3]
-            share = self.matmul(ops.sigmoid(lse - lse_before), self.spread)
-            output = output_before + share * (output - output_before)
-            lse = ops.maximum(lse, lse_before) + ops.log1p(ops.exp(-ops.abs(lse - lse_before)))
-        return output, lse
+        return ops.depend(q, self.scatter(values, slots, v)).reshape((-1, self.padded))
 
 
 class Project(nn.Cell):
