@@ -20,6 +20,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--no-first-run",
+    "--hide-scrollbars",
     "--remote-debugging-pipe",
 )
 TIMEOUT_S = 60.0
@@ -92,9 +93,9 @@ class Chromium:
         """`kind` is mouseMoved, mousePressed, mouseReleased or mouseWheel."""
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **details)
 
-    def screenshot(self, path: Path, whole_page: bool = True) -> None:
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole_page)
-        path.write_bytes(base64.b64decode(shot["data"]))
+    def screenshot(self) -> bytes:
+        """What is in sight, as PNG."""
+        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def complaints(self) -> list[str]:
         """Console messages, log entries and exceptions so far."""

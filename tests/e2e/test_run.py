@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from vpp_ms.trace.cargo import Cargo
 from vpp_ms.trace.events import COMPUTE, RECV, Trace
 from vpp_ms.trace.io import read_trace
 
@@ -62,6 +63,10 @@ def test_a_run(workbench, long_prompt):
 
     trace = read_trace(workbench.output / "trace.json")
     assert covered_transfers(trace), "no transfer lay inside a compute of another micro-batch"
+    cargo = Cargo.of(trace)
+    prefill = [row for i, row in enumerate(cargo.segments) if i not in cargo.decode]
+    assert [sum(s.length for s in row) for row in prefill if row] == result["chunks"]
+    assert cargo.requests == ("long", "short") and len(cargo.decode) >= 3
     document = json.loads((workbench.output / "trace.json").read_text())
     assert document["traceEvents"]
     logits = load_file(workbench.output / "logits.safetensors")

@@ -89,6 +89,13 @@ class Figures:
         return f"{kind}, {words}" if kind else words
 
     @property
+    def assumptions(self) -> str:
+        """What a simulated or emulated run's times come from, in the words of whoever made them."""
+        costs, jitter = self.trace.meta.get("costs"), self.trace.meta.get("jitter")
+        words = [f"costs: {costs}"] if costs else []
+        return ", ".join([*words, f"jitter {jitter}"] if jitter else words)
+
+    @property
     def shares(self) -> dict[str, float]:
         """Of all ranks' time, by cause, greatest first; without rounding errors of sums."""
         whole_s = self.trace.num_ranks * self.metrics.makespan_s

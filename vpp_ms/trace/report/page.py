@@ -73,6 +73,7 @@ def _figures_data(name: str, figures: Figures) -> dict[str, Any]:
         "origin": trace.origin,
         "layout": figures.layout,
         "verdict": figures.verdict(),
+        "assumptions": figures.assumptions,
         "unit": figures.unit,
         "ranks": trace.num_ranks,
         "stages": figures.stages,
@@ -94,6 +95,7 @@ def _figures_data(name: str, figures: Figures) -> dict[str, Any]:
             "end": [_short(idle.end_s - zero_s) for idle in figures.idles],
         },
         "transfers": _transfers(trace, zero_s),
+        "layers": trace.meta.get("layers", []),
         "segments": _segments(figures.cargo),
         "requests": list(figures.cargo.requests),
         "chunks": [

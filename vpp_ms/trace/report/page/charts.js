@@ -1,6 +1,6 @@
 // Line and scatter charts as SVG.
 
-const CHART = { width: 620, height: 280, left: 66, right: 14, top: 10, bottom: 42 };
+const CHART = { width: 620, height: 280, left: 66, right: 30, top: 10, bottom: 42 };
 
 /**
  * `series`: [{colour, points: [{x, y, lines, starts}], dots}]; a point that `starts` begins a new

@@ -211,6 +211,8 @@ function aboutWork(run, rank, row, i) {
     return `request ${run.requests[request] ?? request}: ${tokens}`;
   });
   if (segments.length > 5) lines.push(`and ${segments.length - 5} more segments`);
+  const layers = run.layers[row.stage[i]];
+  if (layers) lines.push(`layers ${layers[0]} to ${layers[1] - 1}`);
   return [
     `stage ${row.stage[i]}, micro-batch ${row.micro_batch[i]}`, ...lines,
     `rank ${rank}, ${time(start, run.unit)} to ${time(end, run.unit)}: ${time(end - start, run.unit)}`,

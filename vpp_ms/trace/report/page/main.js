@@ -114,7 +114,8 @@ function drawGantts() {
   };
   byId("runs").append(...gantts.map(({ run, canvas }) => make("div", { class: "run" },
     make("h3", {}, run.name, origin(run.origin)),
-    make("p", {}, `${run.layout}, makespan ${time(run.makespan, run.unit)}, ${run.verdict}`),
+    make("p", {}, `${run.layout}, makespan ${time(run.makespan, run.unit)}, ${run.verdict}`
+      + (run.assumptions ? `; ${run.assumptions}` : "")),
     canvas)));
   for (const name of Object.keys(colourings)) {
     byId("colouring").append(make("button", {
