@@ -53,5 +53,5 @@ class OpSet(Protocol):
     ) -> Tensor:
         """float32 [R, V]"""
 
-    def warm_up(self, pages: LayerPages) -> None:
-        """Compile what a first short prompt would not meet. Writes nothing."""
+    def warm_up(self, kind: str, pages: LayerPages, weights: LayerWeights) -> None:
+        """Compile what a first short prompt would not meet in such a layer. Writes nothing."""

@@ -86,18 +86,14 @@ class CpuOps:
         }
         self._merge = Graph(Merge(self._dim), rows, column, rows, column)
         self._dense = Graph(Dense(spec), x, rows, index)
-        self._num_experts = 0
         if spec.moe is not None:
-            self._num_experts, chosen = spec.moe.num_experts, spec.moe.top_k
+            self._num_experts, self._top_k = spec.moe.num_experts, spec.moe.top_k
             self._router = Graph(Router(spec, spec.moe), x, rows, index)
-            self._experts = Graph(
-                Experts(),
-                x,
-                x,
-                _f32(None, chosen),
-                _i32(self._num_experts, None),
-                _i32(None, chosen),
-            )
+            choice = _f32(None, self._top_k), _i32(None, None), _i32(None, self._top_k)
+            self._experts = {
+                copied: Graph(Experts(copied), x, x, *choice, *[index] * copied)
+                for copied in (False, True)
+            }
 
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         return self._embed(_index(ids_T), table_VH)
@@ -125,10 +121,11 @@ class CpuOps:
     def _moe(
         self, x_TH: Tensor, attended: Tensor, batch: Batch, weights: tuple[Parameter, ...]
     ) -> Tensor:
-        x_TH, normed, experts, shares = self._router(x_TH, attended, batch.rows, *weights[:3])
-        tokens_Ec, rows_TJ = pack_by_expert(experts.asnumpy(), self._num_experts)
-        packed = _index(tokens_Ec), _index(rows_TJ)
-        return self._experts(x_TH, normed, shares, *packed, *weights[3:])
+        x_TH, normed, chosen, shares = self._router(x_TH, attended, batch.rows, *weights[:3])
+        packing = pack_by_expert(chosen.asnumpy(), self._num_experts)
+        packed = [_index(array) for array in packing if array is not None]
+        experts = self._experts[packing.experts_n is not None]
+        return experts(x_TH, normed, shares, *packed, *weights[3:])
 
     def _attention(self, q: Tensor, group: Group, pages: LayerPages) -> Tensor:
         first, *others = group.kv_tiles
@@ -168,9 +165,9 @@ class CpuOps:
             tuple(self._groups(work.groups, store, exact or self._window is not None)),
         )
 
-    def warm_up(self, pages: LayerPages) -> None:
-        """Compile the attention variants that a first short prompt would not meet."""
-        q = _float(np.zeros((self._heads, self._dim + 1)))  # of one token
+    def warm_up(self, kind: str, pages: LayerPages, weights: LayerWeights) -> None:
+        """The variants of attention and experts, for one token. Writes nothing."""
+        q = _float(np.zeros((self._heads, self._dim + 1)))
         state = _float(np.zeros((self._heads, self._dim))), _float(np.zeros((self._heads, 1)))
         columns = _index(np.zeros((self._kv_heads, 2)))
         mask = _float(np.zeros((self._kv_heads, self._heads // self._kv_heads, 2)))
@@ -178,6 +175,13 @@ class CpuOps:
             masked = len(tile) == 2
             self._extend[masked](q, *state, *tile, *pages)
             self._merge(*state, *self._attend[masked](q, *tile, *pages))
+        if kind == "moe":
+            hidden, chosen = weights.ffn[2].shape[0], self._top_k
+            x, shares = _float(np.zeros((1, hidden))), _float(np.zeros((1, chosen)))
+            rows = _index(np.zeros((1, chosen)))
+            for copied, tiles in ((True, 1), (False, self._num_experts)):
+                packed = _index(np.zeros((tiles, 1))), rows, *[_index(np.zeros(1))] * copied
+                self._experts[copied](x, x, shares, *packed, *weights.ffn[3:])
 
     def _rotary(self, table_TD: np.ndarray) -> Tensor:
         """A row for each token's N query and K KV heads; the queries' carry the score scale."""

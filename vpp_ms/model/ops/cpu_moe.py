@@ -1,7 +1,7 @@
 """Mixture of experts on CPU, in two graphs: the router, and the experts for a packing made of its
 choice on the host. Shapes that depend on values inside a graph would cost a third of its speed.
 
-Letters: T tokens, H hidden, E experts, J chosen experts per token, c the greatest load, F width.
+Letters: T tokens, H hidden, E experts, J chosen experts per token, F width, n tiles of c rows.
 """
 
 from __future__ import annotations
@@ -39,25 +39,32 @@ class Route(nn.Cell):
 
 
 class Experts(nn.Cell):
-    """All experts' SwiGLU as batched matmuls, weighted, added to the residual stream."""
+    """The tiles' SwiGLU as batched matmuls, weighted, added to the residual stream.
 
-    def __init__(self) -> None:
+    `copied`: the tiles' weights are copied by expert id; else there is a tile for each expert.
+    """
+
+    def __init__(self, copied: bool) -> None:
         super().__init__()
-        self.matmul = ops.BatchMatMul()
+        self.copied, self.matmul = copied, ops.BatchMatMul()
 
     def construct(
         self,
         x_TH: Tensor,
         normed_TH: Tensor,
         weights_TJ: Tensor,
-        tokens_Ec: Tensor,
+        tokens_nc: Tensor,
         rows_TJ: Tensor,
-        gate: Tensor,
-        up: Tensor,
-        down: Tensor,
+        *rest: Tensor,
     ) -> Tensor:
+        """The rest: experts [n] if copied; gate, up [E, H, F], down [E, F, H]."""
         width = ops.shape(x_TH)[1]
-        x_EcH = ops.gather(normed_TH, tokens_Ec, 0)
-        y = self.matmul(ops.silu(self.matmul(x_EcH, gate)) * self.matmul(x_EcH, up), down)
+        gate, up, down = rest[-3], rest[-2], rest[-1]
+        if self.copied:
+            experts_n = rest[0]
+            gate, up = ops.gather(gate, experts_n, 0), ops.gather(up, experts_n, 0)
+            down = ops.gather(down, experts_n, 0)
+        x_ncH = ops.gather(normed_TH, tokens_nc, 0)
+        y = self.matmul(ops.silu(self.matmul(x_ncH, gate)) * self.matmul(x_ncH, up), down)
         y_TJH = ops.gather(y.reshape((-1, width)), rows_TJ, 0)
         return x_TH + self.matmul(weights_TJ.expand_dims(1), y_TJH).reshape((-1, width))
