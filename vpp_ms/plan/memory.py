@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.config.schema import RunConfig
 from vpp_ms.plan.cost import HasLayers
 from vpp_ms.plan.flops import attention_parameters, ffn_parameters
 
@@ -29,6 +30,12 @@ class Footprint:
     def of(cls, dtype: str) -> Footprint:
         """Everything in one number format, one device per rank."""
         return cls(ITEM_BYTES[dtype], ITEM_BYTES[dtype])
+
+    @classmethod
+    def of_config(cls, config: RunConfig) -> Footprint:
+        """A run's number format, on the devices of one rank."""
+        whole = cls.of(config.model.compute_dtype)
+        return replace(whole, tensor_parallel=config.parallel_config.model_parallel)
 
 
 @dataclass(frozen=True)

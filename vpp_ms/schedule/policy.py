@@ -14,7 +14,7 @@ Shapes: n micro-batches, S stages.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,6 +30,7 @@ BEST = "best"
 # What `best` tries: the named orders first, so that they win ties, then what lies between them.
 LEANS = (*NAMED_LEANS.values(), -0.5, 0.5, -1.0, 1.0, -2.0, 2.0, -4.0, 4.0)
 MANY_ACTIONS = 20_000  # from here on `best` tries the named orders only: a walk takes 5 us each
+FEW_ACTIONS, NUM_SCATTERED = 1_000, 32  # so few have room for luck: `best` also draws priorities
 Costs = Sequence[Sequence[float]] | np.ndarray
 
 
@@ -37,8 +38,9 @@ class Prioritizer:
     """Micro-batches with priorities, handed out as they become known.
 
     `order` is a name or a lean. What is added later continues the same scale. best: at the first
-    `add` the leans are tried in an ideal walk under `window`, and the shortest stays. `lean` is
-    the one in use.
+    `add` the leans are tried in an ideal walk under `window`, and the shortest stays; for few
+    actions also priorities scattered at random around them, always the same. `lean` is the one
+    in use.
     """
 
     def __init__(
@@ -61,8 +63,9 @@ class Prioritizer:
         if self._unit_s == 0.0:
             self._unit_s = float(costs_nS.sum(axis=1).mean()) / self._placement.num_ranks
         if self.lean is None:
-            self.lean = self._best_lean(costs_nS)
-        priorities_nS = self._priorities(self.lean, costs_nS)
+            self.lean, priorities_nS = self._best(costs_nS)
+        else:
+            priorities_nS = self._priorities(self.lean, costs_nS)
         if math.isfinite(self.lean):
             # What is added next starts later by one pass of this through its dearest stage.
             self._elapsed_s += float(costs_nS.max(axis=1).sum())
@@ -89,14 +92,27 @@ class Prioritizer:
             return np.broadcast_to(math.copysign(1.0, lean) * sweeps_S, costs_nS.shape)
         return longest_paths(costs_nS) + lean * self._unit_s * sweeps_S
 
-    def _best_lean(self, costs_nS: np.ndarray) -> float:
-        if self._placement.virtual_stages == 1:
-            return math.inf  # one stage per rank: there is nothing to choose
-        leans = LEANS if costs_nS.size < MANY_ACTIONS else LEANS[: len(NAMED_LEANS)]
-        return min(leans, key=lambda lean: self._makespan_s(lean, costs_nS))
+    def _best(self, costs_nS: np.ndarray) -> tuple[float, np.ndarray]:
+        if self._placement.virtual_stages == 1:  # one stage per rank: there is nothing to choose
+            return math.inf, self._priorities(math.inf, costs_nS)
+        return min(
+            self._candidates(costs_nS), key=lambda found: self._makespan_s(found[1], costs_nS)
+        )
 
-    def _makespan_s(self, lean: float, costs_nS: np.ndarray) -> float:
-        rows = self._priorities(lean, costs_nS).tolist()
+    def _candidates(self, costs_nS: np.ndarray) -> Iterator[tuple[float, np.ndarray]]:
+        leans = LEANS if costs_nS.size < MANY_ACTIONS else LEANS[: len(NAMED_LEANS)]
+        for lean in leans:
+            yield lean, self._priorities(lean, costs_nS)
+        if costs_nS.size < FEW_ACTIONS:
+            draw = np.random.default_rng(0)
+            for _ in range(NUM_SCATTERED):
+                lean = float(draw.choice((-2.0, -1.0, 0.0, 1.0, 2.0)))
+                width_s = self._unit_s * draw.choice((0.5, 1.0, 2.0))
+                scatter_nS = draw.normal(0.0, width_s, costs_nS.shape)
+                yield lean, self._priorities(lean, costs_nS) + scatter_nS
+
+    def _makespan_s(self, priorities_nS: np.ndarray, costs_nS: np.ndarray) -> float:
+        rows = priorities_nS.tolist()
         batches = [MicroBatch(i, (), tuple(row)) for i, row in enumerate(rows)]
         window = None if self._window is None else self._window.fresh()
         return walk(self._placement, batches, costs_nS, window=window).makespan_s

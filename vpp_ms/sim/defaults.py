@@ -10,7 +10,7 @@ from vpp_ms.plan.memory import Footprint
 from vpp_ms.sim.costs import Costs, derive
 from vpp_ms.sim.device import load_card
 
-CARD_OF = {"CPU": "cpu_core", "Ascend": "ascend_910c"}
+CARD_OF = {"CPU": "cpu_core", "Ascend": "ascend_910c", "Emulated": "ascend_910c"}
 
 
 def costs_of(config: RunConfig, spec: ModelSpec) -> Costs:
@@ -22,4 +22,4 @@ def costs_of(config: RunConfig, spec: ModelSpec) -> Costs:
         return costs
     name = CARD_OF[config.context.device_target] if given is None else str(given)
     card = load_card(name)
-    return derive(spec, card, Footprint.of(config.model.compute_dtype), Path(name).stem)
+    return derive(spec, card, Footprint.of_config(config), Path(name).stem)

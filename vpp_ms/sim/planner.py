@@ -21,7 +21,7 @@ from vpp_ms.errors import PlanError
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.partition import even_counts, partition
 from vpp_ms.plan.placement import Placement
-from vpp_ms.schedule.policy import LEANS
+from vpp_ms.schedule.policy import BEST, LEANS
 from vpp_ms.sim.candidates import (
     Frame,
     Order,
@@ -142,7 +142,7 @@ class _Search:
         """Around the best placements: all leans where a bound leaves room, then finer sizes."""
         for key in self._leaders(3):
             if self.excess[key.family] > 1.0 + WORTH_TRYING:
-                self._propose(key.frame, key.size, LEANS)
+                self._propose(key.frame, key.size, (*LEANS, BEST))
         self._walk_best_first()
         for step in FINE_STEPS:
             for key in self._leaders(3):

@@ -43,7 +43,7 @@ def test_best_is_the_shortest_of_all_orders(problem, width):
         batches = prioritize(placement, [()] * len(costs_nS), costs_nS, order, window)
         return walk(placement, batches, costs_nS, window=window).makespan_s
 
-    assert makespan("best") == pytest.approx(min(makespan(lean) for lean in LEANS))
+    assert makespan("best") <= min(makespan(lean) for lean in LEANS) * (1 + 1e-9)
 
 
 @given(problems(max_n=6))
