@@ -63,7 +63,7 @@ def _run_line(result: dict[str, Any]) -> str:
         f"{result['method']} ({result['placement']}, {result['num_ranks']} ranks x "
         f"{result['virtual_stages']} stages): {result['prompt_tokens']} prompt tokens at "
         f"{result['tokens_per_s']:.0f} tokens/s, makespan {result['makespan_s']:.2f} s, "
-        f"bubble {result['bubble_ratio']:.1%} (steady {steady})"
+        f"bubble {result['bubble_ratio']:.1%} (steady {steady}), {result['origin']}"
     )
 
 

@@ -20,8 +20,10 @@ class ContextConfig(Section):
     """MindSpore's execution context."""
 
     mode: Literal[0] = Field(0, description="0 is GRAPH_MODE, the only one")
-    device_target: Literal["CPU", "Ascend"] = Field(
-        "CPU", description="Ascend is written to the API and not yet run on hardware"
+    device_target: Literal["CPU", "Ascend", "Emulated"] = Field(
+        "CPU",
+        description="Ascend is written to the API and not yet run on hardware; Emulated: real "
+        "ranks and messages, but a stage waits its predicted time instead of computing",
     )
 
 
@@ -29,7 +31,9 @@ class ParallelConfig(Section):
     """How many ranks, and what they share out."""
 
     pipeline_stage: PositiveInt = Field(2, description="ranks of the pipeline")
-    model_parallel: PositiveInt = Field(1, description="1 in this version")
+    model_parallel: PositiveInt = Field(
+        1, description="devices of a rank; more than 1 only when emulated"
+    )
     expert_parallel: PositiveInt = Field(1, description="1 in this version")
 
 
@@ -37,7 +41,7 @@ class ModelConfig(Section):
     """How the model is run; what it is stands in its own config.json."""
 
     compute_dtype: Literal["float32", "float16", "bfloat16"] = Field(
-        "float32", description="of weights, hidden states and KV; bfloat16 on Ascend only"
+        "float32", description="of weights, hidden states and KV; float32 on CPU"
     )
     max_seq_len: PositiveInt | None = Field(
         None, description="prompt and output of one request; default: the model's own limit"
@@ -78,6 +82,17 @@ class VppConfig(Section):
         None,
         description="predicted times: a device card or what `vpp-ms calibrate` wrote; default: "
         "the card of context.device_target",
+    )
+
+
+class EmulationConfig(Section):
+    """For context.device_target Emulated; the predicted times are those of vpp.costs."""
+
+    time_scale: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="seconds waited per predicted second"
+    )
+    message_width: PositiveInt | None = Field(
+        None, description="floats per token of a message; default: the model's hidden size"
     )
 
 
@@ -164,3 +179,8 @@ class RunConfig(Section):
     input: InputConfig = InputConfig()
     output: OutputConfig = OutputConfig()
     launch: LaunchConfig = LaunchConfig()
+    emulation: EmulationConfig = EmulationConfig()
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.context.device_target == "Emulated"

@@ -90,8 +90,9 @@ def prepare_job(variants: Mapping[str, RunConfig], rounds: int = 1) -> Job:
     """
     config = next(iter(variants.values()))
     spec = load_spec(config.pretrained_model_dir)
-    reader = CheckpointReader(config.pretrained_model_dir, spec)
-    reader.check(range(spec.num_layers), with_embedding=True, with_head=True)
+    if not config.is_emulated:
+        reader = CheckpointReader(config.pretrained_model_dir, spec)
+        reader.check(range(spec.num_layers), with_embedding=True, with_head=True)
     prompts = tuple(read_prompts(config, spec))
     lengths = tuple(len(prompt.token_ids) for prompt in prompts)
     settled = {name: resolve_auto(variant, spec, lengths) for name, variant in variants.items()}

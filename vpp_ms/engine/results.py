@@ -68,7 +68,7 @@ def trace_of(run: Run) -> Trace:
         key=lambda e: (e.start_s, e.rank),
     )
     meta = run_meta(run.plan, run.injected, [request.prompt.id for request in run.requests])
-    return Trace(len(run.reports), tuple(events), meta=meta)
+    return Trace(len(run.reports), tuple(events), run.origin, meta)
 
 
 def describe(run: Run) -> dict:
@@ -79,6 +79,7 @@ def describe(run: Run) -> dict:
     # Tokens per second of prefill: up to the last prompt's last chunk, whatever is decoded after.
     last_prefill_s = max((r.ttft_s or 0.0 for r in run.requests), default=0.0)
     return {
+        "origin": run.origin,
         "method": run.plan.method,
         "placement": run.plan.placement.kind,
         "num_ranks": run.plan.placement.num_ranks,
@@ -111,7 +112,11 @@ def compare(runs: dict[str, list[dict]]) -> dict:
     for entry in methods.values():
         pairs = zip(entry["rounds"], first["rounds"], strict=True)
         entry["ratio_to_first"] = median(a["tokens_per_s"] / b["tokens_per_s"] for a, b in pairs)
-    return {"origin": "measured", "rounds": len(first["rounds"]), "methods": methods}
+    return {
+        "origin": first["rounds"][0]["origin"],
+        "rounds": len(first["rounds"]),
+        "methods": methods,
+    }
 
 
 def _median(values: Iterable[float | None]) -> float | None:

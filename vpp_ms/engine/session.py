@@ -11,14 +11,12 @@ from vpp_ms.engine.measure import RankReport, Usage
 from vpp_ms.engine.progress import Progress
 from vpp_ms.engine.request import Request
 from vpp_ms.engine.sampler import Sampler
+from vpp_ms.engine.stages import stage_maker
 from vpp_ms.errors import PlanError
 from vpp_ms.executor.compute import StageCompute
 from vpp_ms.executor.rank import Executor
 from vpp_ms.executor.recorder import Recorder
 from vpp_ms.log import get_logger
-from vpp_ms.model.bank import LayerBank
-from vpp_ms.model.checkpoint import CheckpointReader
-from vpp_ms.model.stage import Stage
 from vpp_ms.plan.latency import Fit, fit_latency
 from vpp_ms.plan.plan import Plan, StageSpec
 from vpp_ms.schedule.actions import MicroBatch
@@ -26,6 +24,7 @@ from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.sim.costs import Costs
 from vpp_ms.sim.defaults import costs_of
 from vpp_ms.sim.simulate import walk_prefill
+from vpp_ms.trace.events import EMULATED, MEASURED
 from vpp_ms.transport.channel import Channel
 from vpp_ms.transport.rendezvous import Member
 
@@ -45,6 +44,7 @@ class Run:
     prefill: list[MicroBatch]
     injected: list[MicroBatch]
     reports: list[RankReport]
+    origin: str
 
 
 class Session:
@@ -54,7 +54,7 @@ class Session:
         self._job, self._member, self._channel = job, member, channel
         self._rank = channel.rank
         self._stages: dict[StageSpec, StageCompute] = {}
-        self._bank: LayerBank | None = None
+        self._make_stage = stage_maker(job)
         self._recorder = Recorder(self._rank)
 
     def plan(self, variant: str) -> Plan:
@@ -100,7 +100,8 @@ class Session:
         walked = walk_prefill(plan, costs, self._job.prompt_lengths)
         reports = [RankReport.decode(data) for data in gathered]
         schedule = Schedule.of_walk(walked)
-        return Run(plan, schedule, requests, engine.prefill, engine.injected, reports)
+        origin = EMULATED if self._job.config.is_emulated else MEASURED
+        return Run(plan, schedule, requests, engine.prefill, engine.injected, reports, origin)
 
     def _make_engine(
         self, plan: Plan, costs: Costs, executor: Executor, progress: Progress
@@ -118,26 +119,13 @@ class Session:
         )
 
     def _load(self, plan: Plan) -> None:
-        """Build the stages this rank lacks; layers already loaded are shared, not read again."""
+        """Build the stages that this rank lacks, and compile them."""
         mine = [s for s in plan.stages if s.rank == self._rank and s not in self._stages]
         if not mine:
             return
         self._member.report({"kind": "phase", "rank": self._rank, "phase": "load"})
-        if self._bank is None:
-            reader = CheckpointReader(self._job.config.pretrained_model_dir)
-            self._bank = LayerBank(self._job.spec, reader)
         for spec in mine:
-            self._stages[spec] = Stage(
-                self._job.spec,
-                stage=spec.index,
-                first_layer=spec.first_layer,
-                end_layer=spec.end_layer,
-                is_first=spec.is_first,
-                is_last=spec.is_last,
-                weights=self._bank,
-                num_blocks=plan.num_blocks,
-                block_size=plan.block_size,
-            )
+            self._stages[spec] = self._make_stage(plan, spec)
         self._member.report({"kind": "phase", "rank": self._rank, "phase": "compile"})
         for spec in mine:
             self._stages[spec].warm_up()

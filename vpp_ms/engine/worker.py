@@ -55,7 +55,7 @@ def _serve(job: Job, env: RankEnv, member: Member) -> None:
     from vpp_ms.model.context import set_up
     from vpp_ms.transport.mindspore_p2p import P2PChannel
 
-    set_up(job.config.context.device_target)
+    set_up("CPU" if job.config.is_emulated else job.config.context.device_target)
     channel = P2PChannel(member, env)
     session = Session(job, member, channel)
     plans = {name: session.plan(name) for name in job.variants}
