@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+
 from benchmarks.synthetic import prompt_ids, write_checkpoint
 
 ROOT = Path(__file__).parents[2]

@@ -99,6 +99,7 @@ RESULT: dict[str, Any] = {
     "tokens_per_s": 300.0,
     "bubble_ratio": 0.04321,
     "bubble_ratio_steady": 0.01,
+    "origin": "measured",
     "ranks": [
         {
             "rank": rank,
@@ -159,6 +160,7 @@ def test_a_comparison_shows_medians_and_ratios() -> None:
         "tokens_per_s": 100.0,
         "bubble_ratio": 0.2,
         "bubble_ratio_steady": 0.1,
+        "origin": "measured",
     }
     methods = {
         "cpp": {"rounds": [], "median": median, "ratio_to_first": 1.0},
