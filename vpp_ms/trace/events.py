@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 COMPUTE, SEND, RECV, WAIT = "compute", "send", "recv", "wait"
@@ -41,4 +42,14 @@ class Trace:
     meta: Mapping[str, object] = field(default_factory=dict)
 
     def of(self, kind: str, rank: int | None = None) -> tuple[Event, ...]:
-        return tuple(e for e in self.events if e.kind == kind and (rank is None or e.rank == rank))
+        """In the order of `events`."""
+        if rank is None:
+            return tuple(e for e in self.events if e.kind == kind)
+        return tuple(self._by_rank.get((kind, rank), ()))
+
+    @cached_property
+    def _by_rank(self) -> dict[tuple[str, int], list[Event]]:
+        found: dict[tuple[str, int], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.kind, event.rank), []).append(event)
+        return found

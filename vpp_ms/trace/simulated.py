@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vpp_ms.schedule.walk import Walk
 from vpp_ms.trace.events import COMPUTE, RECV, SEND, SIMULATED, WAIT, Event, Trace
@@ -22,18 +22,18 @@ def trace_of_walk(
         stage, source, target = link.source_stage, link.source, link.target
         events.append(Event(SEND, source, stage, micro_batch, start_s, start_s, size, target))
         events.append(Event(RECV, target, stage, micro_batch, start_s, end_s, size, source))
-    for rank in range(walk.placement.num_ranks):
-        events.extend(_waits(walk, rank))
+    events.extend(_waits(walk))
     events.sort(key=lambda e: (e.start_s, e.rank))
     return Trace(walk.placement.num_ranks, tuple(events), origin, dict(meta or {}))
 
 
-def _waits(walk: Walk, rank: int) -> list[Event]:
-    waits, free_s = [], 0.0
+def _waits(walk: Walk) -> Iterator[Event]:
     end_s = max((a.end_s for a in walk.actions), default=0.0)
-    spans = [(a.start_s, a.end_s) for a in walk.actions if a.rank == rank]
-    for start_s, next_free_s in [*spans, (end_s, end_s)]:
-        if start_s > free_s:
-            waits.append(Event(WAIT, rank, -1, -1, free_s, start_s))
-        free_s = next_free_s
-    return waits
+    free_s = [0.0] * walk.placement.num_ranks
+    for action in walk.actions:
+        if action.start_s > free_s[action.rank]:
+            yield Event(WAIT, action.rank, -1, -1, free_s[action.rank], action.start_s)
+        free_s[action.rank] = action.end_s
+    for rank, last_s in enumerate(free_s):
+        if end_s > last_s:
+            yield Event(WAIT, rank, -1, -1, last_s, end_s)

@@ -31,7 +31,7 @@ def write_pictures(runs: Sequence[ReportedRun], directory: Path) -> tuple[Path, 
         import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise VppError(
-            "--png", "matplotlib is not installed", hint="pip install 'vpp-ms[report]'"
+            "--png", "matplotlib is not installed", hint="pip install matplotlib"
         ) from error
     named = [(run.name, figures_of(run)) for run in runs]
     pictures = {"bubble.png": _bubble(named), "gantt.png": _gantts(runs)}
@@ -96,15 +96,13 @@ def _gantts(runs: Sequence[ReportedRun]) -> Figure:
 
 def _gantt(axes: Axes, figures: Figures) -> None:
     trace, zero_s = figures.trace, figures.start_s
+    idle_spans: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    for idle in figures.idles:
+        spans = idle_spans.setdefault((idle.rank, idle.cause), [])
+        spans.append((idle.start_s - zero_s, idle.duration_s))
+    for (rank, cause), spans in idle_spans.items():
+        axes.broken_barh(spans, (rank - 0.42, 0.84), **_hatched(cause))
     for rank in range(trace.num_ranks):
-        for cause in CAUSES:
-            spans = [
-                (idle.start_s - zero_s, idle.duration_s)
-                for idle in figures.idles
-                if idle.rank == rank and idle.cause == cause
-            ]
-            if spans:
-                axes.broken_barh(spans, (rank - 0.42, 0.84), **_hatched(cause))
         for sweep in range(-(-figures.stages // trace.num_ranks)):
             spans = [
                 (event.start_s - zero_s, event.duration_s)
