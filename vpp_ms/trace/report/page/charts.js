@@ -86,10 +86,13 @@ function chunkPoints(run, valueOf) {
 /** Every compute as predicted and as it was, and the run's figures both ways. */
 function predictionView(run, causes, colour) {
   const other = run.prediction;
-  const row = (name, a, b, text) => make("tr", {}, ...[
-    name, a === null ? "–" : text(a), b === null ? "–" : text(b),
-    a && b ? percent(a / b - 1) : "–",
-  ].map((value) => make("td", {}, value)));
+  const row = (name, a, b, text, difference = (x, y) => (y ? percent(x / y - 1) : "–")) => {
+    const isKnown = a !== null && b !== null;
+    const words = [name, a === null ? "–" : text(a), b === null ? "–" : text(b)];
+    return make("tr", {}, ...[...words, isKnown ? difference(a, b) : "–"].map(
+      (value) => make("td", {}, value)));
+  };
+  const points100 = (a, b) => `${whole(100 * (a - b), 1)} points`;
   const inTicks = (values) => timeTicks(values, run.unit);
   const inTime = (value) => time(value, run.unit);
   const known = causes.map((cause, i) => i).filter((i) => run.shown[i] || other.shown[i]);
@@ -97,8 +100,8 @@ function predictionView(run, causes, colour) {
     make("tr", {}, ...["", other.origin, run.origin, "difference"].map((t) => make("th", {}, t))),
     row("makespan", other.makespan, run.makespan, inTime),
     row("tokens/s", other.tokens_per_s, run.tokens_per_s, (v) => digits(v, 4)),
-    row("bubble", other.bubble, run.bubble, percent),
-    row("steady bubble", other.steady, run.steady, percent),
+    row("bubble", other.bubble, run.bubble, percent, points100),
+    row("steady bubble", other.steady, run.steady, percent, points100),
     ...known.map((i) => row(`idle: ${causes[i].name}`, other.causes[i], run.causes[i], inTime)));
   const points = run.pairs.map(([stage, microBatch, predicted, actual]) => ({
     x: predicted, y: actual, lines: [
@@ -107,7 +110,7 @@ function predictionView(run, causes, colour) {
     ],
   }));
   const error = run.median_error === null ? "" :
-    ` Off by ${percent(run.median_error)} in the middle of all computes.`;
+    ` Median error of one: ${percent(run.median_error)}.`;
   return make("div", {},
     make("h3", {}, run.name, " ", origin(run.origin), " against ", origin(other.origin)),
     make("p", { class: "lead" }, `${run.pairs.length} computes in both.${error}`),

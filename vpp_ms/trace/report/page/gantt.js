@@ -77,7 +77,7 @@ class Gantt {
   drawLabels(context) {
     for (let rank = 0; rank < this.run.ranks; rank++) {
       if (this.step < 14 && rank % 4) continue;
-      const y = rank * this.step + (this.step - this.gap) / 2;
+      const y = Math.max(7, rank * this.step + (this.step - this.gap) / 2);
       context.fillStyle = "#1c2733";
       context.textAlign = "left";
       context.fillText(`rank ${rank}`, 0, y);
