@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # One thread per process unless a test says otherwise: the suite shares two cores with its ranks.
@@ -16,3 +17,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def cpu() -> None:
+    """MindSpore set up in this process, as a rank does it: once, before anything is computed."""
+    from vpp_ms.model.context import set_up
+
+    set_up("CPU")

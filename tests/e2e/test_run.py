@@ -42,15 +42,15 @@ def covered_transfers(trace: Trace) -> list[tuple[int, int]]:
 
 
 def test_a_run(workbench, long_prompt):
-    prompts = [*long_prompt(2000), {"id": "short", "token_ids": [5, 6, 7], "max_new_tokens": 2}]
-    config = workbench.config(prompts, output={"logits": True})
+    prompts = [*long_prompt(8000), {"id": "short", "token_ids": [5, 6, 7], "max_new_tokens": 2}]
+    config = workbench.config(prompts, chunking={"chunk_tokens": 512}, output={"logits": True})
     code, out, err = workbench.run("run", config, "--set", "input.max_new_tokens=4")
     assert code == 0, err
     result = workbench.result()
     assert result.keys() >= RESULT_KEYS
     assert all(rank.keys() >= RANK_KEYS for rank in result["ranks"])
     assert [len(r["output_token_ids"]) for r in result["requests"]] == [4, 2]
-    assert result["prompt_tokens"] == 2003 == sum(result["chunks"])
+    assert result["prompt_tokens"] == 8003 == sum(result["chunks"])
     assert str(workbench.output / "trace.json") in out
 
     for rank in result["ranks"]:
@@ -59,7 +59,7 @@ def test_a_run(workbench, long_prompt):
     hidden_bytes = 128 * 4
     messages = [rank["bytes_sent"] for rank in result["ranks"]]
     decoded = sum(len(r["output_token_ids"]) - 1 for r in result["requests"])
-    assert messages == [(2003 + decoded) * hidden_bytes] * 2, "down once, up once"
+    assert messages == [(8003 + decoded) * hidden_bytes] * 2, "down once, up once"
 
     trace = read_trace(workbench.output / "trace.json")
     assert covered_transfers(trace), "no transfer lay inside a compute of another micro-batch"

@@ -71,7 +71,7 @@ def answer(spec: ModelSpec, weights: WeightSource) -> tuple[np.ndarray, list[int
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointReader]:
+def reader(tmp_path_factory: pytest.TempPathFactory, cpu: None) -> Iterator[CheckpointReader]:
     directory = tmp_path_factory.mktemp("demo") / "model"
     prepare_demo(directory)
     yield CheckpointReader(directory)

@@ -60,7 +60,7 @@ class Model:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def model(request: pytest.FixtureRequest) -> Model:
+def model(request: pytest.FixtureRequest, cpu: None) -> Model:
     return Model(request.param)
 
 

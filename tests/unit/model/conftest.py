@@ -12,11 +12,9 @@ from vpp_ms.model.weights import random_weights
 
 
 @pytest.fixture(scope="session")
-def model() -> Callable[[str], Model]:
+def model(cpu: None) -> Callable[[str], Model]:
     from vpp_ms.model.bank import LayerBank
-    from vpp_ms.model.context import set_up
 
-    set_up("CPU")
     made: dict[str, Model] = {}
 
     def get(name: str) -> Model:
