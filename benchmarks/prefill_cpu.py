@@ -69,19 +69,22 @@ class Bench:
     def ranks(self) -> dict:
         """(b) one rank, then two, in turn."""
         rates: dict[int, list[float]] = {1: [], 2: []}
-        bubbles = []
+        bubbles, send_shares = [], []
         for _ in range(self.rounds):
             for ranks in rates:
                 section = {"vpp": {"method": "vpp" if ranks > 1 else "cpp"}}
                 result = self.run(ranks, **section)
                 rates[ranks].append(result["tokens_per_s"])
             bubbles.append(result["bubble_ratio"])
+            shares = [rank["wait_send_s"] / rank["busy_s"] for rank in result["ranks"]]
+            send_shares.append(max(shares))
         speedups = [two / one for one, two in zip(rates[1], rates[2], strict=True)]
         return {
             "tokens_per_s": {f"ranks_{n}": median(values) for n, values in rates.items()},
             "speedup": median(speedups),
             "speedup_rounds": speedups,
             "bubble_ratio": median(bubbles),
+            "wait_send_over_busy": median(send_shares),
         }
 
     def peer(self, peer_python: str) -> dict:

@@ -54,8 +54,9 @@ def test_a_run(workbench, long_prompt):
     assert str(workbench.output / "trace.json") in out
 
     for rank in result["ranks"]:
-        # Real overlap: handing over costs next to nothing.
-        assert rank["wait_send_s"] < 0.01 * rank["busy_s"]
+        # A send that waited for its receiver would take as long as a stage. On a quiet machine
+        # this is under 1 %, see benchmarks; here other work may hold the core in between.
+        assert rank["wait_send_s"] < 0.1 * rank["busy_s"]
     hidden_bytes = 128 * 4
     messages = [rank["bytes_sent"] for rank in result["ranks"]]
     decoded = sum(len(r["output_token_ids"]) - 1 for r in result["requests"])
