@@ -113,7 +113,7 @@ def compare(runs: dict[str, list[dict]]) -> dict:
         pairs = zip(entry["rounds"], first["rounds"], strict=True)
         entry["ratio_to_first"] = median(a["tokens_per_s"] / b["tokens_per_s"] for a, b in pairs)
     return {
-        "origin": first["rounds"][0]["origin"],
+        "origin": next(iter(runs.values()))[0]["origin"],
         "rounds": len(first["rounds"]),
         "methods": methods,
     }
