@@ -97,10 +97,15 @@ class Stage:
 
     def warm_up(self) -> None:
         """Compile and touch all that the first real call would pay for. Writes KV block 0."""
-        segment = Segment(request=-1, start=0, length=1, sample=True, blocks=(0,))
-        self.run(MicroBatch(-1, (segment,), ()), self.example_payload(1))
         for kind, layer in {self._spec.layer_kind(layer): layer for layer in self._layers}.items():
             self._ops.warm_up(kind, self.kv.pages(layer), self._weights[layer])
+        self._run_token(0)
+        with self._ops.pinning():
+            self._run_token(1)
+
+    def _run_token(self, position: int) -> None:
+        segment = Segment(-1, position, 1, sample=True, blocks=(0,) * (position + 1))
+        self.run(MicroBatch(-1, (segment,), ()), self.example_payload(1))
 
     def _embed(self, payload: np.ndarray | Tensor) -> Tensor:
         ids_T = payload.asnumpy() if isinstance(payload, Tensor) else np.asarray(payload)

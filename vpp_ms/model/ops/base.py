@@ -6,6 +6,7 @@ R sampled rows, V vocabulary.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -55,3 +56,6 @@ class OpSet(Protocol):
 
     def warm_up(self, kind: str, pages: LayerPages, weights: LayerWeights) -> None:
         """Compile what a first short prompt would not meet in such a layer. Writes nothing."""
+
+    def pinning(self) -> AbstractContextManager[None]:
+        """Micro-batches of the shape of those run meanwhile will be quick."""

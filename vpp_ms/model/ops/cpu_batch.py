@@ -1,0 +1,133 @@
+"""A work list as tensors, once for all layers of a micro-batch: tables, indices and masks.
+
+Letters: T tokens, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group, R rows and
+C columns of a tile, Z zeroed slots. Token t's queries for KV head k are one row (t, k).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from mindspore import Tensor
+
+from vpp_ms.config.model_spec import ModelSpec
+from vpp_ms.kv.store import KVStore
+from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
+
+MASKED = np.float32(-1e30)  # finite, so that a tile masked as a whole merges as the identity
+
+
+class Group(NamedTuple):
+    """Where a group's rows lie in the queries; each KV tile is (columns,) or (columns, mask)."""
+
+    first_row: int
+    num_rows: int
+    kv_tiles: tuple[tuple[Tensor, ...], ...]
+    exact: bool
+
+
+class Batch(NamedTuple):
+    """A work list on the device: what `QKV` needs, and where token t's outputs lie."""
+
+    qkv: tuple[Tensor, ...]
+    rows: Tensor
+    groups: tuple[Group, ...]
+
+
+class BatchMaker:
+    """Makes `Batch`es for one model."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._heads, self._kv_heads, self._dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
+        self._window = spec.sliding_window
+
+    def make(
+        self,
+        work: WorkList,
+        store: KVStore,
+        cos_TD: np.ndarray,
+        sin_TD: np.ndarray,
+        exact: bool,
+    ) -> Batch:
+        heads = np.arange(self._kv_heads)
+        queries = [
+            (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
+            for g in work.groups
+        ]
+        num_tokens, all_heads = len(cos_TD), self._heads + self._kv_heads
+        return Batch(
+            (
+                *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
+                float_tensor(np.zeros((num_tokens * all_heads, 1))),
+                float_tensor(np.ones((num_tokens, 1))),
+                index_tensor(store.rows(work.write_slots).T.reshape(-1)),
+                float_tensor(np.zeros((work.num_zeroed, self._kv_heads * (self._dim + 1)))),
+                index_tensor(np.concatenate(queries)),
+            ),
+            index_tensor(self._rows_of_queries(work)),
+            tuple(self._groups(work.groups, store, exact or self._window is not None)),
+        )
+
+    def _rotary(self, table_TD: np.ndarray) -> Tensor:
+        """A row for each token's N query and K KV heads; the queries' carry the score scale."""
+        heads = np.ones((1, self._heads + self._kv_heads, 1), np.float32)
+        heads[:, : self._heads] = self._dim**-0.5
+        return float_tensor((table_TD[:, None] * heads).reshape(-1, self._dim))
+
+    def _rows_of_queries(self, work: WorkList) -> np.ndarray:
+        """[T*K]: where (t, k) lies in the queries, which are ordered (group, k, p, r)."""
+        rows_TK = np.empty((len(work.positions_T), self._kv_heads), np.int32)
+        base = 0
+        for group in work.groups:
+            size = group.tokens_PR.size
+            real = np.flatnonzero(group.is_real)
+            tokens = group.tokens_PR.reshape(-1)[real]
+            rows_TK[tokens] = base + real[:, None] + np.arange(self._kv_heads) * size
+            base += size * self._kv_heads
+        return rows_TK.reshape(-1)
+
+    def _groups(self, groups: Sequence[TileGroup], store: KVStore, exact: bool) -> list[Group]:
+        found, first_row = [], 0
+        for group in groups:
+            num_rows = group.tokens_PR.size * self._heads
+            tiles = tuple(
+                self._tile(group, tile, store, stand_in=not exact and index > 0)
+                for index, tile in enumerate(group.kv_tiles)
+            )
+            found.append(Group(first_row, num_rows, tiles, exact))
+            first_row += num_rows
+        return found
+
+    def _tile(
+        self, group: TileGroup, tile: KVTile, store: KVStore, stand_in: bool
+    ) -> tuple[Tensor, ...]:
+        """(columns [K*P, C], and if masked the mask [K*P, R*G, C]); with the stand-in last."""
+        tiles, num_columns = tile.slots_PC.shape
+        columns = store.rows(tile.slots_PC).reshape(self._kv_heads * tiles, num_columns)
+        if stand_in:
+            columns = np.pad(columns, ((0, 0), (0, 1)), constant_values=store.stand_in_row)
+        if not tile.masked:
+            return (index_tensor(columns),)
+        return index_tensor(columns), self._mask(group, tile, stand_in)
+
+    def _mask(self, group: TileGroup, tile: KVTile, stand_in: bool) -> Tensor:
+        """What is added to the scores: 0 where the row may see the column."""
+        rows, columns = group.positions_PR[:, :, None], tile.positions_PC[:, None]
+        hidden = columns > rows
+        if self._window is not None:
+            hidden |= columns <= rows - self._window
+        mask = np.where(hidden, MASKED, np.float32(0))
+        if stand_in:
+            mask = np.pad(mask, ((0, 0), (0, 0), (0, 1)))
+        mask = np.repeat(mask, self._heads // self._kv_heads, axis=1)
+        return float_tensor(np.tile(mask, (self._kv_heads, 1, 1)))
+
+
+def index_tensor(array: np.ndarray) -> Tensor:
+    return Tensor.from_numpy(np.ascontiguousarray(array, np.int32))
+
+
+def float_tensor(array: np.ndarray) -> Tensor:
+    return Tensor.from_numpy(np.ascontiguousarray(array, np.float32))
