@@ -24,7 +24,11 @@ def _table(choice: Choice) -> Table:
     for heading in ("alternative", "chunks", "seconds", "bubble", "over bound", "to best"):
         table.add_column(heading, justify="left" if heading == "alternative" else "right")
     for alternative in choice.alternatives:
-        if alternative.prediction is None:
+        if alternative.at_least_s is not None:
+            over = alternative.at_least_s / choice.best.makespan_s - 1.0
+            at_least = f">= {alternative.at_least_s:.4g}"
+            table.add_row(alternative.name, "", at_least, "", "", f">= {over:+.1%}")
+        elif alternative.prediction is None:
             table.add_row(alternative.name, "", "refused", "", "", "")
         else:
             table.add_row(alternative.name, *_row(alternative.prediction, choice.best))

@@ -74,6 +74,12 @@ def features_F(segments: Iterable[SegmentLike]) -> np.ndarray:
     return np.array([1.0, tokens, pairs / 2, prefix, samples])
 
 
+def features_nF(segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
+    """Features of many micro-batches."""
+    rows = [features_F(segments) for segments in segment_lists]
+    return np.array(rows).reshape(len(rows), len(FEATURES))
+
+
 class StageCosts:
     """Predicted times of all stages of one plan."""
 
@@ -86,8 +92,11 @@ class StageCosts:
 
     def table(self, segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
         """All micro-batches on all stages, [n, S]."""
-        rows = [features_F(segments) for segments in segment_lists]
-        return np.array(rows).reshape(len(rows), len(FEATURES)) @ self._weights_FS
+        return self.of_features(features_nF(segment_lists))
+
+    def of_features(self, x_nF: np.ndarray) -> np.ndarray:
+        """The same from features, [n, S]."""
+        return x_nF @ self._weights_FS
 
 
 @dataclass(frozen=True)

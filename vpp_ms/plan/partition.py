@@ -80,7 +80,8 @@ def _balance(
 
     counts = even_counts(len(costs), placement.num_stages)
     best = score(counts)
-    while True:
+    ideal = (before[-1] + embedding_cost + head_cost) / placement.num_ranks
+    while _better((ideal,), best[:1]):
         moves = [
             (score(moved), moved)
             for giver, taker in permutations(range(placement.num_stages), 2)
@@ -92,6 +93,7 @@ def _balance(
         if not _better(found, best):
             return _ranges(counts)
         best, counts = found, moved
+    return _ranges(counts)
 
 
 def _move(counts: tuple[int, ...], giver: int, taker: int) -> tuple[int, ...] | None:

@@ -30,7 +30,7 @@ from vpp_ms.trace.meta import read_meta
 
 MIN_SAMPLES = 12
 MAX_CONDITION = 1e4  # of the scaled design matrix
-MAX_RESIDUAL = 0.15  # root mean square of the relative misfit
+MAX_RESIDUAL = 0.15  # root mean square of the relative misfit, outliers weighing less
 MAX_UNCERTAINTY = 0.5  # standard error of a figure over the figure
 HUBER = 1.5  # misfits beyond so many standard deviations weigh less
 Figure = tuple[str, str]  # (part, figure), such as ("layer", "pair")
@@ -214,7 +214,7 @@ def _flaw(
 
 
 def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Figures, their standard errors, and the root mean square misfit."""
+    """Figures, their standard errors, and the (weighed) root mean square misfit."""
     num_samples, num_figures = design_NK.shape
     scale_K = np.linalg.norm(design_NK, axis=0)
     scaled_NK = design_NK / scale_K
@@ -229,7 +229,7 @@ def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     variance = float(np.sum((weight_N * misfit_N) ** 2)) / freedom
     covariance_KK = variance * np.linalg.pinv(weighted_NK.T @ weighted_NK)
     error_K = np.sqrt(np.diag(covariance_KK))
-    residual = float(np.sqrt(np.mean(misfit_N**2)))
+    residual = float(np.sqrt(np.mean((weight_N * misfit_N) ** 2)))
     return value_K / scale_K, error_K / scale_K, residual
 
 

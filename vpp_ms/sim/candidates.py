@@ -33,11 +33,11 @@ FLOOR_SHARE = 16  # dynamic chunks shrink to a 16th of the first at most
 
 
 class Frame(NamedTuple):
-    """All that is chosen but the chunk size and the order. `counts` are layers per stage."""
+    """All that is chosen but the chunk size and the order. `split`: "balanced" or "even"."""
 
     kind: str
     virtual_stages: int
-    counts: tuple[int, ...]
+    split: str
     chunking: str
 
 
@@ -95,13 +95,15 @@ def aligned(config: RunConfig, size: int) -> int:
     return max(size // unit * unit, floor)
 
 
-def fill(config: RunConfig, frame: Frame, chunk_tokens: int, window: int) -> RunConfig:
-    """The configuration with everything decided but the order."""
+def fill(
+    config: RunConfig, frame: Frame, counts: Sequence[int], chunk_tokens: int, window: int
+) -> RunConfig:
+    """The configuration with everything decided but the order; `counts` are layers per stage."""
     vpp, chunking = config.vpp, config.chunking
     chosen = {
         "placement": frame.kind,
         "virtual_stages": frame.virtual_stages,
-        "layer_split": frame.counts if vpp.layer_split == "auto" else vpp.layer_split,
+        "layer_split": tuple(counts) if vpp.layer_split == "auto" else vpp.layer_split,
         "window": vpp.window.model_copy(update={"micro_batches": window}),
     }
     sizes: dict[str, object] = {"method": frame.chunking, "chunk_tokens": chunk_tokens}

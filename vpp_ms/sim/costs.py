@@ -71,7 +71,7 @@ class Costs:
             return cls(_cost_model(data["model"]), LinkCosts(**data["link"]), data["origin"])
         except OSError as error:
             raise VppError(str(path), (error.strerror or "cannot be read").lower()) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise VppError(
                 str(path), "not a cost file", allowed="what vpp-ms calibrate writes"
             ) from error

@@ -21,7 +21,7 @@ from vpp_ms.errors import PlanError
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.partition import even_counts, partition
 from vpp_ms.plan.placement import Placement
-from vpp_ms.schedule.policy import BEST, LEANS
+from vpp_ms.schedule.policy import BEST, FEW_ACTIONS, LEANS
 from vpp_ms.sim.candidates import (
     Frame,
     Order,
@@ -49,11 +49,13 @@ FINE_STEPS = (2.0**0.25, 2.0**-0.25, 2.0**0.125, 2.0**-0.125, 2.0**0.0625, 2.0**
 
 @dataclass(frozen=True)
 class Alternative:
-    """One row of the explanation; `prediction` is None where `refused` says why."""
+    """One row of the explanation: a prediction, or why there is none. `at_least_s` is the bound of
+    a plan too fine to walk, and no better than the choice in any order."""
 
     name: str
-    prediction: Prediction | None
+    prediction: Prediction | None = None
     refused: str | None = None
+    at_least_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,14 @@ class _Key(NamedTuple):
 @dataclass
 class _Search:
     problem: Problem
+    counts: dict[tuple[str, int, str], tuple[int, ...]] = field(default_factory=dict)
     sketches: dict[tuple[Frame, int], Sketch | None] = field(default_factory=dict)
-    open: set[_Key] = field(default_factory=set)
+    open: dict[_Key, None] = field(default_factory=dict)  # in order of proposal, which breaks ties
     scores_s: dict[_Key, float] = field(default_factory=dict)
+    predictions: dict[_Key, Prediction] = field(default_factory=dict)
     excess: dict[tuple[Frame, Order], float] = field(default_factory=dict)
     walked_actions: int = 0
-    refusal: PlanError | None = None
+    refusals: dict[Frame, PlanError] = field(default_factory=dict)  # of the smallest chunk
 
     def coarse(self) -> None:
         """Walk what looks best until nothing does any more."""
@@ -134,15 +138,15 @@ class _Search:
             for size in self._sizes:
                 self._propose(frame, size, FIRST_LEANS)
         if not self.open:
-            assert self.refusal is not None
-            raise self.refusal
+            raise next(iter(self.refusals.values()))
         self._walk_best_first()
 
     def refine(self) -> None:
         """Around the best placements: all leans where a bound leaves room, then finer sizes."""
         for key in self._leaders(3):
             if self.excess[key.family] > 1.0 + WORTH_TRYING:
-                self._propose(key.frame, key.size, (*LEANS, BEST))
+                is_small = self._ordered(key).num_actions < FEW_ACTIONS
+                self._propose(key.frame, key.size, (*LEANS, BEST) if is_small else LEANS)
         self._walk_best_first()
         for step in FINE_STEPS:
             for key in self._leaders(3):
@@ -152,14 +156,9 @@ class _Search:
 
     def choice(self) -> Choice:
         """The plainest of the best, never behind a named method."""
-        problem, alternatives = self.problem, []
-        for name, config in named(problem.config).items():
-            try:
-                alternatives.append(Alternative(name, problem.predict(problem.sketch(config))))
-            except PlanError as error:
-                alternatives.append(Alternative(name, None, str(error)))
+        leaders = [self._predict(key) for key in self._leaders(10)]
+        alternatives = list(self._named(min(p.makespan_s for p in leaders)))
         by_name = [a.prediction for a in alternatives if a.prediction is not None]
-        leaders = [problem.predict(self._ordered(key)) for key in self._leaders(10)]
         candidates = leaders + [replace(p, sketch=_as_auto(p.sketch)) for p in by_name]
         limit_s = min(p.makespan_s for p in candidates) / SAME
         limit_s = min([limit_s, *(p.makespan_s for p in by_name)])
@@ -169,7 +168,25 @@ class _Search:
         )
         alternatives += [Alternative(f"auto, {describe(p)}", p) for p in leaders]
         num_candidates = len(self.scores_s) + len(self.open)
-        return Choice(problem, best, tuple(alternatives), num_candidates, len(self.scores_s))
+        return Choice(self.problem, best, tuple(alternatives), num_candidates, len(self.scores_s))
+
+    def _named(self, best_s: float) -> Iterator[Alternative]:
+        for name, config in named(self.problem.config).items():
+            try:
+                sketch = self.problem.sketch(config)
+            except PlanError as error:
+                yield Alternative(name, refused=str(error))
+                continue
+            bound_s = sketch.bounds.makespan_s
+            if sketch.num_actions > MAX_ACTIONS_PER_WALK and bound_s > best_s:
+                yield Alternative(name, at_least_s=bound_s)
+            else:
+                yield Alternative(name, self.problem.predict(sketch))
+
+    def _predict(self, key: _Key) -> Prediction:
+        if key not in self.predictions:
+            self.predictions[key] = self.problem.predict(self._ordered(key))
+        return self.predictions[key]
 
     @cached_property
     def _sizes(self) -> list[int]:
@@ -178,10 +195,14 @@ class _Search:
     def _frames(self) -> Iterator[Frame]:
         config, num_layers = self.problem.config, len(self.problem.costs.model.layer_kinds)
         for placement in placements(config, num_layers):
-            balanced = self._balanced(placement)
-            even = even_counts(num_layers, placement.num_stages)
-            for counts, chunking in product(dict.fromkeys((balanced, even)), chunkings(config)):
-                yield Frame(placement.kind, placement.virtual_stages, counts, chunking)
+            splits = {
+                self._balanced(placement): "balanced",
+                even_counts(num_layers, placement.num_stages): "even",
+            }
+            for (counts, split), chunking in product(splits.items(), chunkings(config)):
+                frame = Frame(placement.kind, placement.virtual_stages, split, chunking)
+                self.counts[frame[:3]] = counts
+                yield frame
 
     def _balanced(self, placement: Placement) -> tuple[int, ...]:
         """Layers per stage by what a chunk costs each layer at the requests' mean context."""
@@ -206,15 +227,16 @@ class _Search:
         for order in leans(self.problem.config, frame.virtual_stages, orders):
             key = _Key(frame, order, size)
             if key not in self.scores_s:
-                self.open.add(key)
+                self.open[key] = None
 
     def _sketch(self, frame: Frame, size: int) -> Sketch | None:
-        """Under the widest window that fits into memory; None, the reason kept, if none does."""
+        """Under the widest window that fits into memory; None, and why kept, if none does."""
         for window in windows(self.problem.config, frame.virtual_stages):
+            counts = self.counts[frame[:3]]
             try:
-                return self.problem.sketch(fill(self.problem.config, frame, size, window))
+                return self.problem.sketch(fill(self.problem.config, frame, counts, size, window))
             except PlanError as error:
-                self.refusal = self.refusal or error
+                self.refusals[frame] = error
         return None
 
     def _ordered(self, key: _Key) -> Sketch:
@@ -228,10 +250,10 @@ class _Search:
     def _walk_best_first(self) -> None:
         best_s = min(self.scores_s.values(), default=math.inf)
         while self.open and self.walked_actions < MAX_WALKED_ACTIONS:
-            expected_s, key = min((self._expected_s(key), key) for key in self.open)
-            if expected_s >= best_s:
+            key = min(self.open, key=self._expected_s)
+            if self._expected_s(key) >= best_s:
                 return
-            self.open.remove(key)
+            del self.open[key]
             best_s = min(best_s, self._walk(key))
 
     def _expected_s(self, key: _Key) -> float:
@@ -244,7 +266,10 @@ class _Search:
         share = min(1.0, MAX_ACTIONS_PER_WALK / sketch.num_actions)
         count = max(min(len(asks), 3), int(share * len(asks)))
         self.walked_actions += int(sketch.num_actions * count / len(asks))
-        score_s = self.problem.estimate_s(sketch, count)
+        if count == len(asks):
+            score_s = self._predict(key).makespan_s
+        else:
+            score_s = self.problem.estimate_s(sketch, count)
         self.scores_s[key] = score_s
         excess = score_s / sketch.bounds.makespan_s
         self.excess[key.family] = min(excess, self.excess.get(key.family, math.inf))

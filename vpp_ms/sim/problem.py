@@ -11,6 +11,8 @@ import numpy as np
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.errors import ConfigError
+from vpp_ms.plan.chunking import ChunkRule
+from vpp_ms.plan.cost import features_nF
 from vpp_ms.plan.latency import LatencyModel
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.plan import Plan, make_plan
@@ -79,14 +81,14 @@ class Problem:
 
     @cached_property
     def floor_s(self) -> float:
-        """No plan of any kind is faster: every prompt in one piece, shared evenly by all ranks."""
+        """No plan of any kind is faster: all prompts in one piece, shared evenly by all ranks."""
         whole = [
-            (Segment(slot, ask.cached_tokens, ask.prompt_tokens - ask.cached_tokens, True),)
+            Segment(slot, ask.cached_tokens, ask.prompt_tokens - ask.cached_tokens, sample=True)
             for slot, ask in enumerate(self.asks)
         ]
         model = self.costs.model
         layers = range(len(model.layer_kinds))
-        total_s = sum(model.stage_time_s(layers, one, is_first=True, is_last=True) for one in whole)
+        total_s = model.stage_time_s(layers, whole, is_first=True, is_last=True)
         return total_s / self.config.parallel_config.pipeline_stage
 
     def plan(self, config: RunConfig) -> Plan:
@@ -105,8 +107,15 @@ class Problem:
     def sketch(self, config: RunConfig) -> Sketch:
         """Plan, cut and bound, without a walk. Raises PlanError."""
         plan = self.plan(config)
-        groups = _groups(plan, self.asks)
-        return Sketch(config, plan, _bounds(plan, self.costs, groups), len(groups))
+        x_nF = self._features_of.get(plan.chunking)
+        if x_nF is None:
+            x_nF = self._features_of[plan.chunking] = _features_nF(plan, self.asks)
+        return Sketch(config, plan, _bounds(plan, self.costs, x_nF), len(x_nF))
+
+    @cached_property
+    def _features_of(self) -> dict[ChunkRule, np.ndarray]:
+        """What the requests are cut into depends on the chunk rule alone."""
+        return {}
 
     def predict(self, sketch: Sketch) -> Prediction:
         """All requests, walked."""
@@ -116,8 +125,6 @@ class Problem:
     def estimate_s(self, sketch: Sketch, count: int) -> float:
         """The makespan as far as the first `count` requests show it: their own, and the work of
         the others, which adds no idle time in the middle of a stream."""
-        if count >= len(self.asks):
-            return run(sketch.plan, self.costs, self.asks).walk.makespan_s
         first = self.asks[:count]
         walked = run(sketch.plan, self.costs, first).walk
         work_s = bounds_of(sketch.plan, self.costs, first).work_s
@@ -126,32 +133,28 @@ class Problem:
 
 def bounds_of(plan: Plan, costs: Costs, asks: Sequence[Ask]) -> Bounds:
     """What the prefill of these takes at least under a plan's placement and chunks."""
-    return _bounds(plan, costs, _groups(plan, asks))
+    return _bounds(plan, costs, _features_nF(plan, asks))
 
 
-Groups = list[tuple[Segment, ...]]
-
-
-def _groups(plan: Plan, asks: Sequence[Ask]) -> Groups:
+def _features_nF(plan: Plan, asks: Sequence[Ask]) -> np.ndarray:
     segments = [
         segment
         for slot, ask in enumerate(asks)
         for segment in cut_prompt(slot, ask.prompt_tokens, plan.chunking, ask.cached_tokens)
     ]
-    return pack(segments, plan.chunking.chunk_tokens)
+    return features_nF(pack(segments, plan.chunking.chunk_tokens))
 
 
-def _bounds(plan: Plan, costs: Costs, groups: Groups) -> Bounds:
-    costs_nS = costs.model.for_stages(plan.stages).table(groups)
-    return lower_bounds(plan.placement, costs_nS, _hops_nS(plan, costs, groups))
+def _bounds(plan: Plan, costs: Costs, x_nF: np.ndarray) -> Bounds:
+    costs_nS = costs.model.for_stages(plan.stages).of_features(x_nF)
+    return lower_bounds(plan.placement, costs_nS, _hops_nS(plan, costs, x_nF))
 
 
-def _hops_nS(plan: Plan, costs: Costs, groups: Groups) -> np.ndarray | None:
+def _hops_nS(plan: Plan, costs: Costs, x_nF: np.ndarray) -> np.ndarray | None:
     link = costs.link
     if link.is_free:
         return None
     last = plan.placement.num_stages - 1
     crossing = [plan.placement.link_behind(stage) is not None for stage in range(last)]
-    tokens_n = np.array([sum(s.length for s in group) for group in groups], float)
-    hop_n = link.latency_s + link.byte_s * link.token_bytes * tokens_n
+    hop_n = link.latency_s + link.byte_s * link.token_bytes * x_nF[:, 1]
     return hop_n[:, None] * np.array([*crossing, False], float)

@@ -149,9 +149,9 @@ class _Source:
         ask = self._asks[request]
         incoming = Incoming(request, ask.prompt_tokens, ask.total_tokens, ask.cached_tokens)
         self._feeder.arrive(incoming)
-        self._feeder.admit()
 
     def next(self) -> MicroBatch | None:
+        self._feeder.admit()
         micro_batch = self._feeder.next()
         if micro_batch is not None:
             self.injected.append(micro_batch)
@@ -163,7 +163,6 @@ class _Source:
         for segment in micro_batch.segments:
             if segment.sample:
                 self._sample(segment.request, time_s)
-        self._feeder.admit()
 
     def time_s(self, stage: int, micro_batch: MicroBatch) -> float:
         return self._times[micro_batch.index][stage]

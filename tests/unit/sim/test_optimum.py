@@ -18,7 +18,7 @@ from vpp_ms.schedule.replay import replay
 from vpp_ms.sim.bounds import lower_bounds
 from vpp_ms.sim.optimum import optimum
 
-pytest.importorskip("ortools", reason="extra 'optimum'")
+pytest.importorskip("ortools.sat.python.cp_model", reason="extra 'optimum'", exc_type=ImportError)
 
 NUM_CASES, MEAN_GAP, WORST_GAP = 320, 0.02, 0.05
 
