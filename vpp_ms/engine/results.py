@@ -16,9 +16,9 @@ from vpp_ms.engine.request import Request
 from vpp_ms.engine.session import Run
 from vpp_ms.engine.text import TextCodec
 from vpp_ms.trace.events import WAIT, Event, Trace
+from vpp_ms.trace.io import write_trace
 from vpp_ms.trace.meta import run_meta
 from vpp_ms.trace.metrics import measure
-from vpp_ms.trace.perfetto import to_perfetto
 
 COMPARED = ("makespan_s", "tokens_per_s", "bubble_ratio", "bubble_ratio_steady")
 
@@ -56,7 +56,9 @@ class Gathering:
         _add_text(result, config.pretrained_model_dir)
         _write_json(directory / "result.json", result)
         if config.output.trace:
-            _write_json(directory / "trace.json", to_perfetto(trace_of(run)))
+            write_trace(trace_of(run), directory / "trace.json")
+            if run.prediction is not None:
+                write_trace(run.prediction, directory / "prediction.json")
         if config.output.logits:
             _write_logits(directory / "logits.safetensors", run)
         return result

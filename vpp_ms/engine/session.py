@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vpp_ms.engine import profile
@@ -23,8 +24,9 @@ from vpp_ms.schedule.actions import MicroBatch
 from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.sim.costs import Costs
 from vpp_ms.sim.defaults import costs_of
-from vpp_ms.sim.simulate import walk_prefill
-from vpp_ms.trace.events import EMULATED, MEASURED
+from vpp_ms.sim.simulate import simulate, walk_prefill
+from vpp_ms.sim.workload import Ask
+from vpp_ms.trace.events import EMULATED, MEASURED, Trace
 from vpp_ms.transport.channel import Channel
 from vpp_ms.transport.rendezvous import Member
 
@@ -45,6 +47,7 @@ class Run:
     injected: list[MicroBatch]
     reports: list[RankReport]
     origin: str
+    prediction: Trace | None
 
 
 class Session:
@@ -98,10 +101,22 @@ class Session:
         if engine is None:
             return None
         walked = walk_prefill(plan, costs, self._job.prompt_lengths)
+        prediction = self._predict(plan, costs, [r for r in requests if r.error is None])
         reports = [RankReport.decode(data) for data in gathered]
         schedule = Schedule.of_walk(walked)
         origin = EMULATED if self._job.config.is_emulated else MEASURED
-        return Run(plan, schedule, requests, engine.prefill, engine.injected, reports, origin)
+        return Run(
+            plan, schedule, requests, engine.prefill, engine.injected, reports, origin, prediction
+        )
+
+    def _predict(self, plan: Plan, costs: Costs, served: Sequence[Request]) -> Trace | None:
+        """What the simulator says of the requests that were served, on this run's clock."""
+        if not served:
+            return None
+        asks = [Ask(r.prompt_tokens, max(len(r.output_token_ids), 1)) for r in served]
+        predicted = simulate(plan, costs, asks)
+        config = self._job.config
+        return predicted.scaled(config.emulation.time_scale) if config.is_emulated else predicted
 
     def _make_engine(
         self, plan: Plan, costs: Costs, executor: Executor, progress: Progress
