@@ -80,6 +80,8 @@ class Hub:
         self._server, self._run_key = server, run_key
         self._on_event = on_event
         self._seats: dict[int, _Seat] = {}
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._stopping = False
         self._parts: dict[str, dict[int, bytes]] = {}
         self._troubles: dict[int, Failure] = {}
         self.failure: Failure | None = None
@@ -89,7 +91,9 @@ class Hub:
         self.ended = threading.Event()  # failed, or all ranks have left
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="hub", daemon=True)
+        self._started = threading.Event()
         self._thread.start()
+        self._started.wait()
 
     @property
     def all_left(self) -> bool:
@@ -114,38 +118,44 @@ class Hub:
         asyncio.set_event_loop(self._loop)
         start = asyncio.start_server(self._serve, sock=self._server, limit=1 << 20)
         server = self._loop.run_until_complete(start)
+        self._loop.call_soon(self._started.set)
         self._loop.run_forever()
-        server.close()
-        self._loop.run_until_complete(self._close_connections())
+        self._loop.run_until_complete(self._close_connections(server))
         self._loop.close()
 
-    async def _close_connections(self) -> None:
-        """Ends the tasks that serve them first, so that nobody is taken for dead."""
-        serving = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-        closing = [seat.writer.wait_closed() for seat in self._seats.values()]
-        await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_TIMEOUT_S)
+    async def _close_connections(self, server: asyncio.Server) -> None:
+        """What is written is sent first; who does not read it in time is cut off.
+
+        The server comes last: asyncio would lose a connection that it is just accepting.
+        """
+        self._stopping = True
+        deadline_s = self._loop.time() + CLOSE_TIMEOUT_S
+        while serving := asyncio.all_tasks() - {asyncio.current_task()}:
+            late = self._loop.time() > deadline_s
+            for writer in self._writers:
+                writer.transport.abort() if late else writer.close()
+            await asyncio.wait(serving, timeout=0.05)
+        server.close()
+        await asyncio.sleep(0)  # the last connections close behind their tasks
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
         try:
             seat = await asyncio.wait_for(self._admit(reader, writer), HELLO_TIMEOUT_S)
+            if seat is not None:
+                await self._converse(seat, reader)
         except (OSError, EOFError, ValueError, asyncio.TimeoutError):
+            pass  # not one of us
+        finally:
             writer.close()
-            return
-        if seat is None:
-            writer.close()
-            return
+            self._writers.discard(writer)
+
+    async def _converse(self, seat: _Seat, reader: asyncio.StreamReader) -> None:
         try:
             while self._handle(seat, wire.decode_to_hub(await wire.read_frame(reader))):
                 pass
         except (OSError, EOFError, ValueError):
             self._mourn(seat)
-        except asyncio.CancelledError:
-            return  # the hub stops
-        finally:
-            writer.close()
 
     async def _admit(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -222,7 +232,7 @@ class Hub:
         self.explained.add(seat.rank)
 
     def _fail(self, failure: Failure) -> None:
-        if self.failure is None and not self.all_left:
+        if self.failure is None and not self.all_left and not self._stopping:
             self.failure = failure
             self._tell(wire.Lost(failure.who, failure.what))
             self.ended.set()

@@ -22,7 +22,7 @@ class Meeting:
 
     def __init__(self, num_ranks: int) -> None:
         self.events: list[dict] = []
-        server = next(s for s in map(_try_listen, range(23_457, 24_000)) if s is not None)
+        server = next(s for s in map(_try_listen, range(15_500, 16_000)) if s is not None)
         self.port = server.getsockname()[1]
         self.num_ranks = num_ranks
         self.hub = Hub(server, num_ranks, RUN_KEY, self.events.append)

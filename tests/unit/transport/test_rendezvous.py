@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import threading
@@ -11,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from vpp_ms.errors import ConfigError, RankError
-from vpp_ms.transport.hub import Failure, listen
+from vpp_ms.transport import wire
+from vpp_ms.transport.hub import Failure, Hub, listen
 from vpp_ms.transport.rendezvous import LOST_EXIT_CODE, Member
 
 SLEEP = "print('ready', flush=True)\nimport time\ntime.sleep(60)\n"
@@ -137,6 +139,20 @@ def test_the_hub_gone_ends_the_processes(meet):
     meeting.hub.stop()
     assert child.wait(1.0) == LOST_EXIT_CODE
     assert child.communicate()[1].startswith("hub: ")
+
+
+def test_a_hub_can_be_stopped_at_any_moment():
+    """Just made, and just joined: nobody is left on a connection that nobody serves."""
+    port = 15_456
+    for moment in range(20):
+        hub = Hub(listen("127.0.0.1", port), 1, "k", lambda event: None)
+        with socket.create_connection(("127.0.0.1", port), timeout=2.0) as member:
+            member.sendall(wire.frame(wire.Hello(0, 1, 1, "h", "k")))
+            time.sleep(0.0003 * moment)
+            hub.stop()
+            with contextlib.suppress(ConnectionResetError):
+                assert member.recv(1) == b""
+        assert hub.failure is None
 
 
 @pytest.mark.parametrize("end", ["stop", "fail"] * 2)
