@@ -33,6 +33,7 @@ METHODS: dict[str, dict] = {
     "dcpp_atom": {"vpp": {"method": "dcpp"}, "chunking": {"preset": "atom"}},
     "vpp": {"vpp": {"method": "vpp"}},
     "loop": {"vpp": {"method": "vpp", "placement": "loop", "virtual_stages": 2}},
+    "auto": {"vpp": {"method": "auto"}},
 }
 
 

@@ -72,7 +72,8 @@ def _ranks(part: dict[str, Any]) -> Iterator[str]:
     rates = part["tokens_per_s"]
     yield (
         f"**Two ranks against one**: {rates['ranks_2']:.0f} against {rates['ranks_1']:.0f} "
-        f"tokens/s, {part['speedup']:.2f}x; bubble on two ranks {part['bubble_ratio']:.1%}."
+        f"tokens/s, {part['speedup']:.2f}x; bubble on two ranks {part['bubble_ratio']:.1%}, "
+        f"handing messages over {part['wait_send_over_busy']:.2%} of busy time."
     )
 
 
