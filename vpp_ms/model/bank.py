@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import CheckpointError
-from vpp_ms.model.ops.base import LayerWeights, OpSet
-from vpp_ms.model.ops.cpu import CpuOps
+from vpp_ms.model.ops import op_set
+from vpp_ms.model.ops.base import LayerWeights
 from vpp_ms.model.weights import WeightSource, layer_shapes
 
 
@@ -25,7 +26,7 @@ class LayerBank:
 
     def __init__(self, spec: ModelSpec, source: WeightSource) -> None:
         self.spec = spec
-        self.ops: OpSet = CpuOps(spec)
+        self.ops = op_set(spec, ms.get_context("device_target"))
         self._source = source
         self._layers: dict[int, LayerWeights] = {}
         self._shared: dict[str, Parameter] = {}
@@ -34,7 +35,7 @@ class LayerBank:
         if layer not in self._layers:
             arrays = self._source.layer(layer)
             _check(arrays, layer_shapes(self.spec, layer), f"layer {layer}")
-            self._layers[layer] = _fuse(self.spec, arrays, layer)
+            self._layers[layer] = _fuse(self.spec, arrays, layer, self.ops.dtype)
         return self._layers[layer]
 
     def embedding(self) -> Parameter:
@@ -57,11 +58,13 @@ class LayerBank:
             shape = (1, hidden) if name == "final_norm" else (vocab, hidden)
             array = read()
             _check({name: array}, {name: shape}, "model")
-            self._shared[name] = _parameter(array, name)
+            self._shared[name] = _parameter(array, name, self.ops.dtype)
         return self._shared[name]
 
 
-def _fuse(spec: ModelSpec, arrays: Mapping[str, np.ndarray], layer: int) -> LayerWeights:
+def _fuse(
+    spec: ModelSpec, arrays: Mapping[str, np.ndarray], layer: int, dtype: ms.Type
+) -> LayerWeights:
     attention = {
         "attn_norm": arrays["attn_norm"][None],
         "qkv": np.concatenate([arrays["q"], arrays["k"], arrays["v"]]).T,
@@ -77,13 +80,16 @@ def _fuse(spec: ModelSpec, arrays: Mapping[str, np.ndarray], layer: int) -> Laye
         ffn["router"] = arrays["router"].T
     ffn |= {name: arrays[name].swapaxes(-1, -2) for name in ("gate", "up", "down")}
     return LayerWeights(
-        tuple(_parameter(array, f"layer{layer}.{name}") for name, array in attention.items()),
-        tuple(_parameter(array, f"layer{layer}.{name}") for name, array in ffn.items()),
+        tuple(
+            _parameter(array, f"layer{layer}.{name}", dtype) for name, array in attention.items()
+        ),
+        tuple(_parameter(array, f"layer{layer}.{name}", dtype) for name, array in ffn.items()),
     )
 
 
-def _parameter(array: np.ndarray, name: str) -> Parameter:
+def _parameter(array: np.ndarray, name: str, dtype: ms.Type) -> Parameter:
     tensor = Tensor.from_numpy(np.ascontiguousarray(array, np.float32))
+    tensor = tensor if dtype == ms.float32 else tensor.astype(dtype)
     return Parameter(tensor, name=name, requires_grad=False)
 
 

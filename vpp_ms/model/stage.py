@@ -12,7 +12,6 @@ from mindspore import Tensor
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import RequestError
-from vpp_ms.kv.store import KVStore
 from vpp_ms.model.bank import LayerBank
 from vpp_ms.model.rope import RotaryTable
 from vpp_ms.model.weights import WeightSource
@@ -50,13 +49,7 @@ class Stage:
         self._weights = {layer: self._bank.layer(layer) for layer in self._layers}
         self._embedding = self._bank.embedding() if is_first else None
         self._final = (self._bank.final_norm(), self._bank.head()) if is_last else None
-        self.kv = KVStore(
-            self._layers,
-            num_blocks=num_blocks,
-            block_size=block_size,
-            num_kv_heads=spec.num_kv_heads,
-            head_dim=spec.head_dim,
-        )
+        self.kv = self._ops.new_store(self._layers, num_blocks, block_size)
         self._rotary = RotaryTable(spec)
         self._planner = WorkPlanner(
             num_heads=spec.num_heads,
@@ -76,13 +69,13 @@ class Stage:
         tables = self._rotary(work.positions_T)
         x_TH = self._embed(payload) if self._is_first else payload
         y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables))
-        if not np.isfinite(y_TH.asnumpy()).all():
+        if not self._ops.is_finite(y_TH):
             y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables, exact=True))
         if self._final is None:
             return y_TH
         if not work.samples_R.size:
             return None
-        return self._ops.head(y_TH, work.samples_R, *self._final).asnumpy()
+        return self._ops.head(y_TH, work.samples_R, *self._final).float().asnumpy()
 
     def _layers_of(self, x_TH: Tensor, batch: Any) -> Tensor:
         for layer in self._layers:

@@ -69,6 +69,7 @@ class WorkList:
     values are never read, not even masked. `samples_R`: tokens whose logits are wanted.
     """
 
+    segments: tuple[Segment, ...]
     positions_T: np.ndarray
     write_slots: np.ndarray
     num_zeroed: int
@@ -119,6 +120,7 @@ class WorkPlanner:
         ]
         groups = tuple(self._group(members) for members in self._bucket(tiles))
         return WorkList(
+            tuple(segments),
             positions_T,
             write_slots,
             num_zeroed,

@@ -11,8 +11,13 @@ from tiny_models import SPECS, Model
 from vpp_ms.model.weights import random_weights
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _set_up(cpu: None) -> None:
+    """Before any test touches a tensor."""
+
+
 @pytest.fixture(scope="session")
-def model(cpu: None) -> Callable[[str], Model]:
+def model() -> Callable[[str], Model]:
     from vpp_ms.model.bank import LayerBank
 
     made: dict[str, Model] = {}

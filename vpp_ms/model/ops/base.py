@@ -6,9 +6,11 @@ R sampled rows, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor
 
@@ -29,12 +31,23 @@ class LayerWeights(NamedTuple):
 
 
 class OpSet(Protocol):
-    """`Batch` is what the op set makes of a work list, once for all layers of a micro-batch."""
+    """`Batch` is what the op set makes of a work list, once for all layers of a micro-batch.
+
+    `dtype` is that of weights, pages and hidden states.
+    """
+
+    dtype: ms.Type
+
+    def new_store(self, layers: Iterable[int], num_blocks: int, block_size: int) -> KVStore:
+        """Empty pages in the layout that `layer` reads and writes."""
+
+    def is_finite(self, x_TH: Tensor) -> bool:
+        """False asks for the micro-batch to be computed again, exactly."""
 
     def batch(
         self,
         work: WorkList,
-        store: KVStore,
+        store: Any,
         cos_TD: np.ndarray,
         sin_TD: np.ndarray,
         exact: bool = False,

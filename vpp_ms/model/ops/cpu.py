@@ -8,7 +8,7 @@ Letters: T tokens, H hidden, R sampled rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, ops
 
 from vpp_ms.config.model_spec import ModelSpec, MoESpec
-from vpp_ms.kv.store import KVStore, LayerPages
+from vpp_ms.kv.store import HeadMajorStore, LayerPages
 from vpp_ms.model.ops.base import LayerWeights
 from vpp_ms.model.ops.cpu_attention import Attend, Extend, Merge
 from vpp_ms.model.ops.cpu_batch import Batch, BatchMaker, Group, float_tensor, index_tensor
@@ -30,6 +30,8 @@ from vpp_ms.model.worklist import WorkList
 
 class CpuOps:
     """The graphs of one model, shared by all its layers and stages in this process."""
+
+    dtype = ms.float32
 
     def __init__(self, spec: ModelSpec) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
@@ -69,6 +71,18 @@ class CpuOps:
             for copied in (False, True)
         }
         self._pinnable += [self._router, *self._experts.values()]
+
+    def new_store(self, layers: Iterable[int], num_blocks: int, block_size: int) -> HeadMajorStore:
+        return HeadMajorStore(
+            layers,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            num_kv_heads=self._spec.num_kv_heads,
+            head_dim=self._spec.head_dim,
+        )
+
+    def is_finite(self, x_TH: Tensor) -> bool:
+        return bool(np.isfinite(x_TH.asnumpy()).all())
 
     def embed(self, ids_T: np.ndarray, table_VH: Parameter) -> Tensor:
         return self._embed(index_tensor(ids_T), table_VH)
@@ -116,7 +130,7 @@ class CpuOps:
     def batch(
         self,
         work: WorkList,
-        store: KVStore,
+        store: HeadMajorStore,
         cos_TD: np.ndarray,
         sin_TD: np.ndarray,
         exact: bool = False,

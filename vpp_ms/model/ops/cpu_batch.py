@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Tensor
 
 from vpp_ms.config.model_spec import ModelSpec
-from vpp_ms.kv.store import KVStore
+from vpp_ms.kv.store import HeadMajorStore
 from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
 
 MASKED = np.float32(-1e30)  # finite, so that a tile masked as a whole merges as the identity
@@ -46,7 +46,7 @@ class BatchMaker:
     def make(
         self,
         work: WorkList,
-        store: KVStore,
+        store: HeadMajorStore,
         cos_TD: np.ndarray,
         sin_TD: np.ndarray,
         exact: bool,
@@ -88,7 +88,9 @@ class BatchMaker:
             base += size * self._kv_heads
         return rows_TK.reshape(-1)
 
-    def _groups(self, groups: Sequence[TileGroup], store: KVStore, exact: bool) -> list[Group]:
+    def _groups(
+        self, groups: Sequence[TileGroup], store: HeadMajorStore, exact: bool
+    ) -> list[Group]:
         found, first_row = [], 0
         for group in groups:
             num_rows = group.tokens_PR.size * self._heads
@@ -101,7 +103,7 @@ class BatchMaker:
         return found
 
     def _tile(
-        self, group: TileGroup, tile: KVTile, store: KVStore, stand_in: bool
+        self, group: TileGroup, tile: KVTile, store: HeadMajorStore, stand_in: bool
     ) -> tuple[Tensor, ...]:
         """(columns [K*P, C], and if masked the mask [K*P, R*G, C]); with the stand-in last."""
         tiles, num_columns = tile.slots_PC.shape
