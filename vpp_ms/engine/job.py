@@ -128,7 +128,7 @@ def _launch(job: Job, on_event: OnEvent) -> dict:
         log_dir=log_dir,
         master_addr=config.launch.master_addr,
         master_port=config.launch.master_port,
-        pin_cores=config.launch.pin_cores,
+        pin_cores=config.launch.pin_cores and config.context.device_target != "Ascend",
         timeout_s=config.launch.timeout_s,
         on_event=watcher,
     )

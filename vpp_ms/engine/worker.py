@@ -15,8 +15,10 @@ from vpp_ms.config.environ import RankEnv
 from vpp_ms.config.load import load_config
 from vpp_ms.engine.job import Job, load_job, prepare_job
 from vpp_ms.errors import VppError
-from vpp_ms.log import log_to_stderr
+from vpp_ms.log import get_logger, log_to_stderr
 from vpp_ms.transport.rendezvous import Member
+
+log = get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,7 +28,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_to_stderr(f"rank {env.rank}")
     if env.is_scheduler:
         return _lead(env)
-    member = Member.join(env)
+    try:
+        member = Member.join(env)
+    except VppError as error:
+        log.error("%s", error)
+        return 2
     try:
         job = load_job(args.job) if args.job else _own_job(args.config, args.set)
         _serve(job, env, member)
