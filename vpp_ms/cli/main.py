@@ -65,12 +65,16 @@ def plan(
         list[int] | None,
         typer.Option("--tokens", min=1, help="A prompt of this length; may be repeated."),
     ] = None,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Let the planner choose, whatever the file's method.")
+    ] = False,
 ) -> None:
     """Print stages, chunks, memory and the schedule's grid."""
     from vpp_ms.cli.plan_view import print_plan
     from vpp_ms.config import load_config
 
-    print_plan(load_config(config, overrides or ()), tuple(tokens or ()))
+    changes = [*(overrides or ()), *(["vpp.method=auto"] if auto else [])]
+    print_plan(load_config(config, changes), tuple(tokens or ()))
 
 
 @app.command()
@@ -97,6 +101,39 @@ def compare(
     with show_progress() as on_event:
         comparison = compare_job(variants, rounds, on_event)
     print_comparison(comparison, run_config)
+
+
+@app.command()
+def simulate(
+    scenario: Annotated[Path, typer.Argument(help="A YAML file of yaml_configs/paper/.")],
+    tokens: Annotated[
+        list[int] | None,
+        typer.Option("--tokens", min=1, help="Prompts of these lengths, not the file's workload."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write the simulated trace here.")] = None,
+    jitter: Annotated[float, typer.Option(min=0, help="Scatter of times, as a share.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the scatter.")] = 0,
+) -> None:
+    """Simulate a model on devices that are not here; plan it first."""
+    from vpp_ms.cli.simulate_view import run_scenario
+
+    run_scenario(scenario, tuple(tokens or ()), trace, jitter, seed)
+
+
+@app.command()
+def calibrate(
+    config: Config,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="An output_dir of run, or a trace file.")
+    ],
+    out: Annotated[Path, typer.Option(help="Where the costs are written.")] = Path("costs.json"),
+    overrides: Overrides = None,
+) -> None:
+    """Fit predicted times to what runs of this model really took."""
+    from vpp_ms.cli.simulate_view import calibrate_runs
+    from vpp_ms.config import load_config
+
+    calibrate_runs(load_config(config, overrides or ()), runs, out)
 
 
 @app.command()

@@ -45,9 +45,11 @@ class CalibrationError(VppError):
 
 @dataclass(frozen=True)
 class Calibration:
-    """`residual` is relative; `uncertainty` is each figure's relative standard error."""
+    """`figures` in seconds, by part; `uncertainty` is each one's relative standard error, and
+    `residual` the relative misfit."""
 
     costs: Costs
+    figures: Mapping[Figure, float]
     num_samples: int
     residual: float
     condition: float
@@ -78,7 +80,9 @@ def calibrate(traces: Mapping[str, Trace], spec: ModelSpec, footprint: Footprint
     model = _cost_model(fit.figures, spec)
     origin = f"calibrated from {len(samples)} actions of {len(traces)} traces"
     costs = Costs(model, _link(traces, spec, footprint), origin.replace(" 1 traces", " 1 trace"))
-    return Calibration(costs, len(samples), fit.residual, fit.condition, fit.uncertainty)
+    return Calibration(
+        costs, fit.figures, len(samples), fit.residual, fit.condition, fit.uncertainty
+    )
 
 
 @dataclass(frozen=True)

@@ -166,9 +166,25 @@ class _Search:
             (p for p in candidates if p.makespan_s <= limit_s),
             key=lambda p: (p.sketch.plan.placement.num_stages, p.makespan_s),
         )
+        best = self._narrowed(best, limit_s)
         alternatives += [Alternative(f"auto, {describe(p)}", p) for p in leaders]
         num_candidates = len(self.scores_s) + len(self.open)
         return Choice(self.problem, best, tuple(alternatives), num_candidates, len(self.scores_s))
+
+    def _narrowed(self, best: Prediction, limit_s: float) -> Prediction:
+        """In a narrower window, where that costs next to nothing."""
+        config, placement = best.config, best.sketch.plan.placement
+        for window in reversed(windows(self.problem.config, placement.virtual_stages)):
+            if window >= best.sketch.plan.window.micro_batches:
+                break
+            narrow = config.vpp.window.model_copy(update={"micro_batches": window})
+            vpp = config.vpp.model_copy(update={"window": narrow})
+            found = self.problem.predict(
+                self.problem.sketch(config.model_copy(update={"vpp": vpp}))
+            )
+            if found.makespan_s <= min(limit_s, best.makespan_s / SAME):
+                return found
+        return best
 
     def _named(self, best_s: float) -> Iterator[Alternative]:
         for name, config in named(self.problem.config).items():
