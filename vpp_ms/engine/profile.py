@@ -43,14 +43,21 @@ def time_stages(
 ) -> list[float]:
     """Milliseconds that this rank needs for each chunk (median of repeats)."""
     times_ms = []
-    for start, length in chunks:
-        blocks = tuple(range(-(-(start + length) // block_size)))
-        probe = MicroBatch(0, (Segment(0, start, length, blocks=blocks),), (0.0,) * num_stages)
-        times_ms.append(1e3 * median(_time_once(stages, probe) for _ in range(REPEATS)))
+    for chunk in chunks:
+        probe = probe_of(chunk, block_size, num_stages)
+        times_ms.append(1e3 * median(time_once(stages, probe) for _ in range(REPEATS)))
     return times_ms
 
 
-def _time_once(stages: Sequence[StageCompute], probe: MicroBatch) -> float:
+def probe_of(chunk: Sample, block_size: int, num_stages: int) -> MicroBatch:
+    """A micro-batch that is no request's: it writes the first blocks of an idle KV pool."""
+    blocks = tuple(range(-(-(chunk.start + chunk.length) // block_size)))
+    segment = Segment(-1, chunk.start, chunk.length, blocks=blocks)
+    return MicroBatch(0, (segment,), (0.0,) * num_stages)
+
+
+def time_once(stages: Sequence[StageCompute], probe: MicroBatch) -> float:
+    """Seconds that the stages need for one micro-batch, whatever they had to touch first."""
     elapsed_s = 0.0
     for stage in stages:
         payload = stage.example_payload(probe.num_tokens)

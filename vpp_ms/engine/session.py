@@ -144,6 +144,11 @@ class Session:
         self._member.report({"kind": "phase", "rank": self._rank, "phase": "compile"})
         for spec in mine:
             self._stages[spec].warm_up()
+        if not self._job.config.is_emulated:  # memory that a first chunk would have to wait for
+            tokens = min(plan.chunking.chunk_tokens, plan.num_blocks * plan.block_size)
+            chunk = profile.Sample(0, tokens)
+            probe = profile.probe_of(chunk, plan.block_size, plan.placement.num_stages)
+            profile.time_once([self._stages[spec] for spec in mine], probe)
 
     def _profile(self, plan: Plan, variant: str) -> Fit:
         """Latency of whole chunks, fitted to the slowest rank's times; the same on all ranks."""
