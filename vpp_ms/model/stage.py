@@ -90,15 +90,26 @@ class Stage:
 
     def warm_up(self) -> None:
         """Compile and touch all that the first real call would pay for. Writes KV block 0."""
-        for kind, layer in {self._spec.layer_kind(layer): layer for layer in self._layers}.items():
+        for kind, layer in self._one_of_each_kind():
             self._ops.warm_up(kind, self.kv.pages(layer), self._weights[layer])
-        self._run_token(0)
+        self._touch_token(0)
         with self._ops.pinning():
-            self._run_token(1)
+            self._touch_token(1)
 
-    def _run_token(self, position: int) -> None:
+    def _touch_token(self, position: int) -> None:
+        """A micro-batch of one token through one layer of each kind."""
         segment = Segment(-1, position, 1, sample=True, blocks=(0,) * (position + 1))
-        self.run(MicroBatch(-1, (segment,), ()), self.example_payload(1))
+        work = self._planner.plan([segment])
+        batch = self._ops.batch(work, self.kv, *self._rotary(work.positions_T))
+        payload = self.example_payload(1)
+        x_TH = self._embed(payload) if self._is_first else payload
+        for kind, layer in self._one_of_each_kind():
+            x_TH = self._ops.layer(kind, x_TH, batch, self.kv.pages(layer), self._weights[layer])
+        if self._final is not None:
+            self._ops.head(x_TH, work.samples_R, *self._final)
+
+    def _one_of_each_kind(self) -> list[tuple[str, int]]:
+        return list({self._spec.layer_kind(layer): layer for layer in self._layers}.items())
 
     def _embed(self, payload: np.ndarray | Tensor) -> Tensor:
         ids_T = payload.asnumpy() if isinstance(payload, Tensor) else np.asarray(payload)

@@ -44,9 +44,10 @@ class CpuOps:
             i32(None),
         )
         zeros, q = f32(None, kv_heads * (dim + 1)), f32(None, dim + 1)
+        table = f32(None, dim // 2)
         tile = {False: [i32(None, None)], True: [i32(None, None), f32(None, None, None)]}
         self._embed, self._head = Graph(Embed, index), Graph(lambda: Head(spec), x, index)
-        self._qkv = Graph(lambda: QKV(spec), x, rows, rows, column, column, index, zeros, index)
+        self._qkv = Graph(lambda: QKV(spec), x, table, table, column, column, index, zeros, index)
         self._attend = {
             masked: Graph(partial(Attend, dim, masked), q, *tile[masked]) for masked in tile
         }
@@ -139,7 +140,6 @@ class CpuOps:
 
     @contextmanager
     def pinning(self) -> Iterator[None]:
-        """Micro-batches of the shape of those run meanwhile will be quick."""
         for graph in self._pinnable:
             graph.pinning = True
         yield

@@ -51,15 +51,14 @@ class BatchMaker:
         sin_TD: np.ndarray,
         exact: bool,
     ) -> Batch:
-        heads = np.arange(self._kv_heads)
-        queries = [
-            (g.tokens_PR.reshape(1, -1) * self._kv_heads + heads[:, None]).ravel()
-            for g in work.groups
-        ]
         num_tokens, all_heads = len(cos_TD), self._heads + self._kv_heads
+        half = self._dim // 2
+        heads = np.arange(self._heads).reshape(self._kv_heads, 1, -1)
+        queries = [(g.tokens_PR.reshape(-1, 1) * all_heads + heads).ravel() for g in work.groups]
         return Batch(
             (
-                *(self._rotary(table_TD) for table_TD in (cos_TD, sin_TD)),
+                self._rotary(cos_TD[:, half:]),
+                self._rotary(sin_TD[:, half:]),
                 float_tensor(np.zeros((num_tokens * all_heads, 1))),
                 float_tensor(np.ones((num_tokens, 1))),
                 index_tensor(store.rows(work.write_slots).T.reshape(-1)),
@@ -70,11 +69,11 @@ class BatchMaker:
             tuple(self._groups(work.groups, store, exact or self._window is not None)),
         )
 
-    def _rotary(self, table_TD: np.ndarray) -> Tensor:
+    def _rotary(self, table: np.ndarray) -> Tensor:
         """A row for each token's N query and K KV heads; the queries' carry the score scale."""
         heads = np.ones((1, self._heads + self._kv_heads, 1), np.float32)
         heads[:, : self._heads] = self._dim**-0.5
-        return float_tensor((table_TD[:, None] * heads).reshape(-1, self._dim))
+        return float_tensor((table[:, None] * heads).reshape(-1, table.shape[1]))
 
     def _rows_of_queries(self, work: WorkList) -> np.ndarray:
         """[T*K]: where (t, k) lies in the queries, which are ordered (group, k, p, r)."""

@@ -64,7 +64,6 @@ class QKV(nn.Cell):
         self.padded = self.dim + 1
         self.q_end_padded = spec.num_heads * self.padded
         self.k_end_padded = self.q_end_padded + spec.num_kv_heads * self.padded
-        self.group_width = self.q_end_padded // spec.num_kv_heads
         self.norm = RMSNorm(spec.hidden_size, spec.rms_eps)
         self.eps, self.mean = spec.rms_eps, Tensor(np.full((self.dim, 1), 1 / self.dim, np.float32))
         self.spread = Tensor(np.ones((1, self.dim), np.float32))
@@ -87,8 +86,8 @@ class QKV(nn.Cell):
         qkv: Tensor,
         *extra: Tensor,
     ) -> Tensor:
-        """`cos`, `sin` [T*(N+K), D], `pad` zeros [T*(N+K), 1]; `slots` [(T+Z)*K], page rows;
-        `zeros` [Z, K*(D+1)]; `queries`: the rows (t, k) in the order of the tiles."""
+        """`cos`, `sin` [T*(N+K), D/2], `pad` zeros [T*(N+K), 1]; `slots` [(T+Z)*K], page rows;
+        `zeros` [Z, K*(D+1)]; `queries`: the tiles' rows (k, p, r, g) among all heads' rows."""
         y = self.matmul(self.norm(x_TH, attn_norm), qkv)
         if self.bias:
             y = y + self.matmul(ones_T1, extra[0])
@@ -100,14 +99,14 @@ class QKV(nn.Cell):
             qk = (rows * self.matmul(scale, self.spread)).reshape((-1, self.k_end))
             qk = qk * self.matmul(ones_T1, extra[-1])
         rows, half = qk.reshape((-1, self.dim)), self.dim // 2
-        swapped = self.join((rows[:, half:], rows[:, :half]))
-        qk = self.join((rows * cos + swapped * sin, pad)).reshape((-1, self.k_end_padded))
-        k = self.stack((qk[:, self.q_end_padded :], zeros)).reshape((-1, self.padded))
+        a, b = rows[:, :half], rows[:, half:]
+        rows = self.join((a * cos - b * sin, b * cos + a * sin, pad))
+        q = ops.gather(rows, queries, 0)
+        k = rows.reshape((-1, self.k_end_padded))[:, self.q_end_padded :]
+        k = self.stack((k, zeros)).reshape((-1, self.padded))
         v = self.stack((v, zeros[:, : self.v_width])).reshape((-1, self.dim))
-        q = qk[:, : self.q_end_padded].reshape((-1, self.group_width))
-        q = ops.gather(q, queries, 0)
         q = ops.depend(q, self.scatter(keys, slots, k))
-        return ops.depend(q, self.scatter(values, slots, v)).reshape((-1, self.padded))
+        return ops.depend(q, self.scatter(values, slots, v))
 
 
 class Project(nn.Cell):
