@@ -129,11 +129,8 @@ class WorkPlanner:
         )
 
     def _write_slots(self, segments: Sequence[Segment]) -> tuple[np.ndarray, int]:
-        size, tokens, zeroed = (
-            self._block_size,
-            [],
-            [np.array([self._null_block * self._block_size])],
-        )
+        size, tokens = self._block_size, []
+        zeroed = [np.array([self._null_block * size])]
         for s in segments:
             end, blocks = s.start + s.length, np.asarray(s.blocks)
             tokens.append(_slots(np.arange(s.start, end), blocks, size))
@@ -185,14 +182,12 @@ class WorkPlanner:
     def _kv_tile(
         self, tiles: Sequence[_QueryTile], positions_PR: np.ndarray, first: int, last: int
     ) -> KVTile:
-        size, columns = (
-            self._block_size,
-            np.arange(first * self._block_size, last * self._block_size),
-        )
+        size = self._block_size
+        columns = np.arange(first * size, last * size)
         slots_PC = np.full((len(tiles), len(columns)), self._null_block * size)
         positions_PC = np.full(slots_PC.shape, _NEVER)
         for p, tile in enumerate(tiles):
-            own = columns[: max(0, len(tile.blocks) * size - first * size)]
+            own = columns[columns < -(-tile.end // size) * size]
             slots_PC[p, : len(own)] = _slots(own, tile.blocks, size)
             positions_PC[p, : len(own)] = own
         masked = positions_PC.max() > positions_PR.min()

@@ -235,6 +235,25 @@ def test_what_a_stage_hands_over(model: GetModel, rng: np.random.Generator) -> N
     assert last.run(batch, hidden) is None
 
 
+def test_micro_batches_in_flight_keep_their_hidden_states(
+    model: GetModel, rng: np.random.Generator
+) -> None:
+    """What was handed over is not touched by later calls, nor is the payload by the next stage."""
+    tiny = model("qwen3_moe")
+    first, last = tiny.stage(0, 2), tiny.stage(2, 5)
+    flying = []
+    for r, length in enumerate((9, 5, 9, 9)):
+        blocks = tuple(range(4 * r, 4 * r + 3))
+        batch = tiny.batch(Segment(r, 0, length, True, blocks))
+        ids = rng.integers(0, 97, length).astype(np.int32)
+        hidden = first.run(batch, ids)
+        flying.append((batch, hidden, hidden.asnumpy().copy()))
+    alone = [last.run(batch, _tensor(copy)) for batch, _, copy in flying]
+    for (batch, hidden, copy), expected in zip(flying, alone, strict=True):
+        assert np.array_equal(last.run(batch, hidden), expected)
+        assert np.array_equal(hidden.asnumpy(), copy)
+
+
 @pytest.mark.parametrize("token", [-1, 97])
 def test_a_token_id_out_of_range_is_refused(model: GetModel, token: int) -> None:
     tiny = model("qwen3_moe")

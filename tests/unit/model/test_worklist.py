@@ -25,14 +25,25 @@ def make_segments(spans: list[tuple[int, int]], size: int, seed: int) -> list[Se
     free = iter(np.random.default_rng(seed).permutation(1000).tolist())
     segments = []
     for request, (start, length) in enumerate(spans):
-        blocks = tuple(next(free) for _ in range(-(-(start + length) // size)))
+        spare = request % 3  # a table may hold more blocks than the segment needs
+        blocks = tuple(next(free) for _ in range(-(-(start + length) // size) + spare))
         segments.append(Segment(request, start, length, request % 2 == 0, blocks))
     return segments
 
 
-def seen_keys(work: WorkList, window: int | None) -> dict[int, list[int]]:
-    """token -> slots of the keys it attends to, with repetitions."""
+def seen_keys(work: WorkList, window: int | None, size: int) -> dict[int, list[int]]:
+    """token -> slots of the keys it attends to, with repetitions.
+
+    Read, even if masked, are only slots up to the end of the segment's last block, and zeros.
+    """
     seen: dict[int, list[int]] = {}
+    null_slots = {1000 * size + i for i in range(size)}
+    allowed_reads = [
+        null_slots
+        | {b * size + i for b in s.blocks[: -(-(s.start + s.length) // size)] for i in range(size)}
+        for s in work.segments
+        for _ in range(s.length)
+    ]
     for group in work.groups:
         for p, r in zip(*np.nonzero(group.is_real), strict=True):
             position, slots = group.positions_PR[p, r], []
@@ -43,6 +54,8 @@ def seen_keys(work: WorkList, window: int | None) -> dict[int, list[int]]:
                     visible &= columns > position - window
                 assert tile.masked or visible.all()
                 slots += tile.slots_PC[p][visible].tolist()
+                read = set(tile.slots_PC[p].tolist())
+                assert read <= allowed_reads[int(group.tokens_PR[p, r])]
             token = int(group.tokens_PR[p, r])
             assert token not in seen, "a token is in one tile only"
             seen[token] = slots
@@ -64,7 +77,7 @@ def test_queries_meet_their_keys_once(
         num_heads=4, block_size=size, null_block=1000, window=window, limits=limits
     )
     work = planner.plan(segments)
-    seen, token = seen_keys(work, window), 0
+    seen, token = seen_keys(work, window, size), 0
     for segment in segments:
         slots = [b * size + i for b in segment.blocks for i in range(size)]
         for position in range(segment.start, segment.start + segment.length):
@@ -90,8 +103,9 @@ def test_only_own_slots_are_written(spans: list, size: int, seed: int) -> None:
     for s in segments:
         slots = [b * size + i for b in s.blocks for i in range(size)]
         allowed |= set(slots[s.start + s.length :])
-        if (len(s.blocks) - 1) * size >= s.start:
-            demanded |= set(slots[s.start + s.length :])
+        last_block = (s.start + s.length - 1) // size
+        if last_block * size >= s.start:
+            demanded |= set(slots[s.start + s.length : (last_block + 1) * size])
     assert demanded <= zeroed <= allowed
 
 

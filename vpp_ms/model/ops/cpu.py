@@ -37,12 +37,8 @@ class CpuOps:
         ms.set_context(mode=ms.GRAPH_MODE)
         self._spec, self._concat, self._batches = spec, ops.Concat(0), BatchMaker(spec)
         dim, kv_heads = spec.head_dim, spec.num_kv_heads
-        x, rows, column, index = (
-            f32(None, spec.hidden_size),
-            f32(None, dim),
-            f32(None, 1),
-            i32(None),
-        )
+        x, index = f32(None, spec.hidden_size), i32(None)
+        rows, column = f32(None, dim), f32(None, 1)
         zeros, q = f32(None, kv_heads * (dim + 1)), f32(None, dim + 1)
         table = f32(None, dim // 2)
         tile = {False: [i32(None, None)], True: [i32(None, None), f32(None, None, None)]}
@@ -159,10 +155,8 @@ class CpuOps:
             self._merge(*state, *self._attend[masked](q, *tile, *pages))
         if kind == "moe" and self._spec.moe is not None:
             num_experts, top_k = weights.ffn[2].shape[1], self._spec.moe.top_k
-            x, shares = (
-                float_tensor(np.zeros((1, self._spec.hidden_size))),
-                float_tensor(np.zeros((1, top_k))),
-            )
+            x = float_tensor(np.zeros((1, self._spec.hidden_size)))
+            shares = float_tensor(np.zeros((1, top_k)))
             for copied, tiles in ((True, 1), (False, num_experts)):
                 packed = [index_tensor(np.zeros(shape)) for shape in ((tiles, 1), (1, top_k))]
                 packed += [index_tensor(np.zeros(1))] * copied

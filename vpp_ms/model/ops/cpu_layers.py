@@ -5,8 +5,8 @@ behind same-shape arithmetic. So columns and rows are spread by a matmul with on
 are gathers of rows, and tables come in full size from the host.
 
 Letters: T tokens, H hidden, N query heads, K KV heads, G = N/K, D head dim, P tiles of a group,
-R rows and C columns of a tile, Z zeroed slots, V vocabulary. Token t's queries
-for KV head k are one row (t, k) of width G*D.
+R rows and C columns of a tile, Z zeroed slots, V vocabulary. Token t's outputs for KV head k are
+one row (t, k) of width G*D.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Head(nn.Cell):
 class QKV(nn.Cell):
     """Norm, projections, rotation; writes keys and values; returns the queries of all groups.
 
-    Queries and keys get one more, zero component (see `cpu_attention`)."""
+    Queries and keys get one more, zero component (see `cpu_attention`).
+    """
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
