@@ -138,9 +138,11 @@ class CpuOps:
     def pinning(self) -> Iterator[None]:
         for graph in self._pinnable:
             graph.pinning = True
-        yield
-        for graph in self._pinnable:
-            graph.pinning = False
+        try:
+            yield
+        finally:
+            for graph in self._pinnable:
+                graph.pinning = False
 
     def warm_up(self, kind: str, pages: LayerPages, weights: LayerWeights) -> None:
         """The variants of attention and experts, for one token. Writes nothing."""
