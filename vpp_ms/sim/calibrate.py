@@ -32,6 +32,7 @@ MIN_SAMPLES = 12
 MAX_CONDITION = 1e4  # of the scaled design matrix
 MAX_RESIDUAL = 0.15  # root mean square of the relative misfit, outliers weighing less
 MAX_UNCERTAINTY = 0.5  # standard error of a figure over the figure
+HINT = "chunks of several sizes (chunking.method: tail), longer prompts, a quiet machine"
 HUBER = 1.5  # misfits beyond so many standard deviations weigh less
 Figure = tuple[str, str]  # (part, figure), such as ("layer", "pair")
 TOKEN, PAIR = ("layer", "token"), ("layer", "pair")
@@ -74,9 +75,7 @@ def calibrate(traces: Mapping[str, Trace], spec: ModelSpec, footprint: Footprint
         )
     fit = _fit(_Table.of(samples, spec))
     if fit.flaw is not None:
-        raise CalibrationError(
-            ", ".join(traces), fit.flaw, hint="prompts of several lengths, or a quieter machine"
-        )
+        raise CalibrationError(", ".join(traces), fit.flaw, hint=HINT)
     model = _cost_model(fit.figures, spec)
     origin = f"calibrated from {len(samples)} actions of {len(traces)} traces"
     costs = Costs(model, _link(traces, spec, footprint), origin.replace(" 1 traces", " 1 trace"))
