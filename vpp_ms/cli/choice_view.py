@@ -40,7 +40,7 @@ def _row(prediction: Prediction, best: Prediction) -> Iterator[str]:
     yield str(prediction.sketch.num_micro_batches)
     yield f"{prediction.makespan_s:.4g}"
     yield f"{prediction.bubble_ratio:.1%}"
-    yield f"{max(prediction.gap, 0.0):+.1%}"
+    yield f"{prediction.gap:+.1%}"
     yield f"{prediction.makespan_s / best.makespan_s - 1.0:+.1%}"
 
 

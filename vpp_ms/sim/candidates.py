@@ -29,7 +29,7 @@ PLACEMENTS = (
 )
 FINEST = 32  # the finest chunk is the longest prompt over 32 P
 SIZE_STEP = 2.0**0.5
-FLOOR_SHARE = 16  # dynamic chunks shrink to a 16th of the first at most
+FLOOR_SHARE = 64  # dynamic chunks shrink to a 64th of the first at most
 
 
 class Frame(NamedTuple):

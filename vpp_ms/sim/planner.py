@@ -44,7 +44,7 @@ MAX_ACTIONS_PER_WALK = 30_000  # of a stream, only the first requests are walked
 SAME = 0.998  # a plainer plan within 0.2 % is preferred
 WORTH_TRYING = 0.001  # of a bound: what an order could still gain
 FIRST_LEANS = (0.0, math.inf, -2.0)
-FINE_STEPS = (2.0**0.25, 2.0**-0.25, 2.0**0.125, 2.0**-0.125, 2.0**0.0625, 2.0**-0.0625)
+FINE_STEPS = tuple(2.0 ** (sign / part) for part in (4, 8, 16, 32) for sign in (1, -1))
 
 
 @dataclass(frozen=True)

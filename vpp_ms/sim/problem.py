@@ -52,8 +52,8 @@ class Prediction:
 
     @property
     def gap(self) -> float:
-        """How far above the bound, as a share of it."""
-        return self.makespan_s / self.sketch.bounds.makespan_s - 1.0
+        """How far above the bound, as a share of it; never below 0, rounding aside."""
+        return max(self.makespan_s / self.sketch.bounds.makespan_s - 1.0, 0.0)
 
 
 @dataclass(frozen=True)
