@@ -65,7 +65,7 @@ def calibrate_runs(
     spec = load_spec(config.pretrained_model_dir)
     paths = [run / "trace.json" if run.is_dir() else run for run in runs]
     traces = {str(path): read_trace(path) for path in paths}
-    fitted = calibrate(traces, spec, Footprint.of(config.model.compute_dtype))
+    fitted = calibrate(traces, spec, Footprint.of_config(config))
     out.parent.mkdir(parents=True, exist_ok=True)
     fitted.costs.save(out)
     console.print(_figures(fitted))

@@ -96,9 +96,18 @@ def aligned(config: RunConfig, size: int) -> int:
 
 
 def fill(
-    config: RunConfig, frame: Frame, counts: Sequence[int], chunk_tokens: int, window: int
+    config: RunConfig,
+    frame: Frame,
+    counts: Sequence[int],
+    chunk_tokens: int,
+    window: int,
+    latency_ms: tuple[float, ...] | None = None,
 ) -> RunConfig:
-    """The configuration with everything decided but the order; `counts` are layers per stage."""
+    """The configuration with everything decided but the order.
+
+    `counts` are layers per stage. `latency_ms` sizes dynamic chunks; None leaves it to a profile
+    when ranks start.
+    """
     vpp, chunking = config.vpp, config.chunking
     chosen = {
         "placement": frame.kind,
@@ -110,6 +119,7 @@ def fill(
     if frame.chunking in DYNAMIC_METHODS:
         floor = max(chunk_tokens // FLOOR_SHARE, chunking.alignment)
         sizes |= {"preset": "atom", "smoothing": 1.0, "min_chunk_tokens": floor}
+        sizes["latency"] = chunking.latency or latency_ms
         sizes |= {
             name: getattr(chunking, name)
             for name in ("preset", "smoothing", "min_chunk_tokens")

@@ -97,7 +97,7 @@ def auto_problem(
     """The problem of one run on this machine: prefill of these prompts, or of a longest one."""
     longest = min(config.model.max_seq_len or spec.max_position, spec.max_position)
     asks = tuple(Ask(length) for length in (*prompt_lengths,) or (longest,))
-    return Problem(config, spec, costs, Footprint.of(config.model.compute_dtype), asks)
+    return Problem(config, spec, costs, Footprint.of_config(config), asks)
 
 
 def choose(problem: Problem) -> Choice:
@@ -248,9 +248,10 @@ class _Search:
     def _sketch(self, frame: Frame, size: int) -> Sketch | None:
         """Under the widest window that fits into memory; None, and why kept, if none does."""
         for window in windows(self.problem.config, frame.virtual_stages):
-            counts = self.counts[frame[:3]]
+            counts, latency = self.counts[frame[:3]], self.problem.given_latency_ms
+            filled = fill(self.problem.config, frame, counts, size, window, latency)
             try:
-                return self.problem.sketch(fill(self.problem.config, frame, counts, size, window))
+                return self.problem.sketch(filled)
             except PlanError as error:
                 self.refusals[frame] = error
         return None

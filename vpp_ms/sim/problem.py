@@ -80,6 +80,16 @@ class Problem:
         return LatencyModel(*self.costs.model.latency_terms())
 
     @cached_property
+    def given_latency_ms(self) -> tuple[float, ...] | None:
+        """The same for ranks, where their times are these costs: measured before, or emulated.
+        Else ranks profile themselves when they start."""
+        config = self.config
+        if config.vpp.costs is None and config.context.device_target != "Emulated":
+            return None
+        latency = self.latency
+        return tuple(1e3 * x for x in (latency.a, latency.b, latency.c, latency.gamma))
+
+    @cached_property
     def floor_s(self) -> float:
         """No plan of any kind is faster: all prompts in one piece, shared evenly by all ranks."""
         whole = [

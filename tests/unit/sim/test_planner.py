@@ -155,6 +155,15 @@ def test_other_methods_are_left_alone():
     assert resolve_auto(config, MOE) is config
 
 
+def test_dynamic_chunks_need_no_profile_where_the_costs_are_the_ranks_own(tmp_path):
+    COSTS.save(tmp_path / "costs.json")
+    given = {"chunking": {"method": "dynamic"}}
+    for vpp, needs in (({}, True), ({"costs": tmp_path / "costs.json"}, False)):
+        chosen = resolve_auto(run_config(2, vpp=vpp, **given), MOE, (8192,))
+        assert make_plan(chosen, MOE, (8192,)).needs_latency == needs
+        assert (chosen.chunking.latency is None) == needs
+
+
 def test_few_layers_leave_few_candidates():
     small = ModelSpec("toy", 5, 32, 4, 2, 8, 97, 64, 128)
     assert resolve_auto(run_config(4), small, (100,)).vpp.placement == "plain"
