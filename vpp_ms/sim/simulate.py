@@ -58,14 +58,21 @@ class Run:
 
 
 def simulate(
-    plan: Named, costs: Costs, asks: Sequence[Ask], *, jitter: float = 0.0, seed: int = 0
+    plan: Named,
+    costs: Costs,
+    asks: Sequence[Ask],
+    *,
+    jitter: float = 0.0,
+    seed: int = 0,
+    believed: Costs | None = None,
 ) -> Trace:
     """The trace of a run that did not happen; its origin says so.
 
     `jitter` is the standard deviation of the logarithm of each action's time around its
-    expectation; the same seed gives the same trace. Raises RequestError or ConfigError.
+    expectation; the same seed gives the same trace. `believed` are the costs that rank 0 orders
+    by, where they are not the true ones. Raises RequestError or ConfigError.
     """
-    found = run(plan, costs, asks, jitter=jitter, seed=seed)
+    found = run(plan, costs, asks, jitter=jitter, seed=seed, believed=believed)
     names = [str(request) for request in range(len(asks))]
     meta = run_meta(plan, found.micro_batches, names, [ask.arrival_s for ask in asks])
     meta |= {"costs": costs.origin, "jitter": jitter, "seed": seed}
@@ -74,14 +81,21 @@ def simulate(
 
 
 def run(
-    plan: Simulatable, costs: Costs, asks: Sequence[Ask], *, jitter: float = 0.0, seed: int = 0
+    plan: Simulatable,
+    costs: Costs,
+    asks: Sequence[Ask],
+    *,
+    jitter: float = 0.0,
+    seed: int = 0,
+    believed: Costs | None = None,
 ) -> Run:
     """As `simulate`, before it becomes a trace."""
     if not asks:
         raise ConfigError("workload", "no requests", allowed="at least one prompt")
     if not 0.0 <= jitter < 10.0:
         raise ConfigError("jitter", jitter, allowed="0 to 10")
-    source = _Source(plan, costs.model.for_stages(plan.stages), asks, jitter, seed)
+    times = _Times(costs.model.for_stages(plan.stages), jitter, seed)
+    source = _Source(plan, (believed or costs).model.for_stages(plan.stages), times, asks)
     last_stage = plan.placement.num_stages - 1
     hop_of = None if costs.link.is_free else partial(costs.link.hop, last_stage=last_stage)
     arrivals = [(ask.arrival_s, request) for request, ask in enumerate(asks)]
@@ -128,15 +142,32 @@ class _Pool:
         self._free += self._held.pop(request)
 
 
+class _Times:
+    """What each action really takes, drawn per micro-batch: an order does not change the draw."""
+
+    def __init__(self, costs: StageCosts, jitter: float, seed: int) -> None:
+        self._costs, self._jitter, self._seed = costs, jitter, seed
+
+    def __call__(self, micro_batch: MicroBatch) -> tuple[float, ...]:
+        """Seconds on each stage, [S]."""
+        expected_S = self._costs(micro_batch.segments)
+        if self._jitter == 0.0:
+            return expected_S
+        noise_S = np.random.default_rng((self._seed, micro_batch.index)).normal(
+            -(self._jitter**2) / 2, self._jitter, len(expected_S)
+        )
+        return tuple((np.array(expected_S) * np.exp(noise_S)).tolist())
+
+
 class _Source:
     """What rank 0's engine does besides computing, on the same feeder."""
 
     def __init__(
-        self, plan: Simulatable, costs: StageCosts, asks: Sequence[Ask], jitter: float, seed: int
+        self, plan: Simulatable, expected: StageCosts, times: _Times, asks: Sequence[Ask]
     ) -> None:
-        self._costs, self._asks, self._jitter, self._seed = costs, asks, jitter, seed
+        self._times_of, self._asks = times, asks
         self._pool = _Pool(plan)
-        self._feeder = Feeder(plan, costs, self._pool)
+        self._feeder = Feeder(plan, expected, self._pool)
         self._times: dict[int, tuple[float, ...]] = {}
         self._first_s: dict[int, float] = {}
         self._done_s: dict[int, float] = {}
@@ -155,7 +186,7 @@ class _Source:
         micro_batch = self._feeder.next()
         if micro_batch is not None:
             self.injected.append(micro_batch)
-            self._times[micro_batch.index] = self._draw(micro_batch)
+            self._times[micro_batch.index] = self._times_of(micro_batch)
         return micro_batch
 
     def leave(self, micro_batch: MicroBatch, time_s: float) -> None:
@@ -190,13 +221,3 @@ class _Source:
             self._done_s[request] = time_s
             self._feeder.finish(request)
             self._pool.free(request)
-
-    def _draw(self, micro_batch: MicroBatch) -> tuple[float, ...]:
-        expected_S = self._costs(micro_batch.segments)
-        if self._jitter == 0.0:
-            return expected_S
-        # Keyed by the micro-batch, so that an order does not change what is drawn.
-        noise_S = np.random.default_rng((self._seed, micro_batch.index)).normal(
-            -(self._jitter**2) / 2, self._jitter, len(expected_S)
-        )
-        return tuple((np.array(expected_S) * np.exp(noise_S)).tolist())

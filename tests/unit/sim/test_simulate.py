@@ -109,6 +109,20 @@ def test_jitter_does_not_depend_on_the_order():
     assert times[0] == times[1]
 
 
+def test_what_rank_0_believes_orders_and_what_is_true_takes_time():
+    plan, asks = plan_for((4000,), vpp={"placement": "loop", "order": "best"}), (Ask(4000),)
+    wrong = replace(COSTS.model, layers={"moe": PartCost(launch_s=1.0)})
+    believing = run(plan, COSTS, asks, believed=Costs(wrong, COSTS.link, "wrong"))
+    true = run(plan, COSTS, asks)
+    assert [mb.priority for mb in believing.micro_batches] != [
+        mb.priority for mb in true.micro_batches
+    ]
+    for one, other in zip(
+        *(sorted(r.walk.actions, key=lambda a: a[1:3]) for r in (believing, true))
+    ):
+        assert one.end_s - one.start_s == pytest.approx(other.end_s - other.start_s)
+
+
 def test_hops_take_time_and_carry_bytes():
     plan, asks = plan_for((4000,)), (Ask(4000),)
     slow = replace(COSTS, link=replace(COSTS.link, latency_s=0.5))

@@ -1,0 +1,136 @@
+"""Simulator against reality:  python -m scripts.validate_simulator [--rounds 5] [--tokens 8192]
+
+Two ranks run methods and chunk sizes in interleaved rounds inside one msrun, on a synthetic
+Qwen3-MoE; costs are calibrated on one of them (split tails, so that chunks differ) and predict the
+others. Prints the errors of makespans, whether each rank ran the simulated order, and whether the
+bytes of every link are the simulated ones; writes them to benchmarks/results/simulator.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.synthetic import write_checkpoint, write_prompts
+from vpp_ms.config.schema import RunConfig
+from vpp_ms.engine.job import compare_job
+from vpp_ms.model.registry import load_spec
+from vpp_ms.plan.memory import Footprint
+from vpp_ms.plan.plan import make_plan
+from vpp_ms.sim import Ask, Costs, simulate
+from vpp_ms.sim.calibrate import calibrate
+from vpp_ms.sim.defaults import costs_of
+from vpp_ms.trace import Trace, read_trace
+from vpp_ms.trace.events import COMPUTE, SEND
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "output/validate"
+RESULT = ROOT / "benchmarks/results/simulator.json"
+CALIBRATION = "calibration"
+VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    CALIBRATION: ({"method": "vpp"}, {"method": "tail", "chunk_tokens": 768}),
+    "cpp, 512": ({"method": "cpp"}, {"chunk_tokens": 512}),
+    "cpp, 256": ({"method": "cpp"}, {"chunk_tokens": 256}),
+    "vpp, 512": ({"method": "vpp"}, {"chunk_tokens": 512}),
+    "vpp, 256": ({"method": "vpp"}, {"chunk_tokens": 256}),
+    "vpp, 1024": ({"method": "vpp"}, {"chunk_tokens": 1024}),
+    "loop, 512": ({"method": "vpp", "placement": "loop"}, {"chunk_tokens": 512}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[8192, 5000])
+    arguments = parser.parse_args()
+    model = write_checkpoint(WORK / "model", num_hidden_layers=8)
+    rows = []
+    costs: Costs | None = None
+    for tokens in arguments.tokens:
+        measured = _measure(model, tokens, arguments.rounds)
+        if costs is None:  # one run carries all predictions, of other lengths too
+            costs = _calibrate(model, tokens)
+        rows += [_compare(model, tokens, name, costs, measured[name]) for name in measured]
+    errors = [abs(row["error"]) for row in rows if row["variant"] != CALIBRATION]
+    summary = {"median_error": median(errors), "worst_error": max(errors)}
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps({"origin": "measured", **summary, "rows": rows}, indent=1) + "\n")
+    for row in rows:
+        print(
+            f"{row['tokens']:>6} {row['variant']:<12} measured {row['measured_s']:.3f} s, "
+            f"simulated {row['simulated_s']:.3f} s ({row['error']:+.1%}); order equal in "
+            f"{row['order_equal']:.1%}, bytes {'equal' if row['bytes_equal'] else 'DIFFER'}"
+        )
+    print(f"median error {summary['median_error']:.1%}, worst {summary['worst_error']:.1%}")
+
+
+def _config(model: Path, tokens: int, name: str) -> RunConfig:
+    vpp, chunking = VARIANTS[name]
+    return RunConfig(
+        output_dir=WORK / f"{tokens}",
+        pretrained_model_dir=model,
+        vpp=vpp,
+        chunking=chunking,
+        input={"prompts": WORK / f"{tokens}.jsonl", "max_new_tokens": 1},
+    )
+
+
+def _measure(model: Path, tokens: int, rounds: int) -> dict[str, float]:
+    """Median makespans, all variants interleaved."""
+    write_prompts(WORK / f"{tokens}.jsonl", [tokens])
+    variants = {name: _config(model, tokens, name) for name in VARIANTS}
+    result = compare_job(variants, rounds, lambda event: None)
+    return {name: entry["median"]["makespan_s"] for name, entry in result["methods"].items()}
+
+
+def _calibrate(model: Path, tokens: int) -> Costs:
+    trace = read_trace(_trace_file(tokens, CALIBRATION))
+    return calibrate({CALIBRATION: trace}, load_spec(model), Footprint.of("float32")).costs
+
+
+def _compare(
+    model: Path, tokens: int, name: str, costs: Costs, measured_s: float
+) -> dict[str, Any]:
+    config = _config(model, tokens, name)
+    plan = make_plan(config, load_spec(model), (tokens,), new_tokens=(1,))
+    simulated = simulate(plan, costs, (Ask(tokens),), believed=costs_of(config, load_spec(model)))
+    executed = read_trace(_trace_file(tokens, name))
+    simulated_s = max(e.end_s for e in simulated.of(COMPUTE))
+    return {
+        "tokens": tokens,
+        "variant": name,
+        "measured_s": measured_s,
+        "simulated_s": simulated_s,
+        "error": simulated_s / measured_s - 1.0,
+        "order_equal": _order_equal(simulated, executed),
+        "bytes_equal": _bytes(simulated) == _bytes(executed),
+    }
+
+
+def _trace_file(tokens: int, name: str) -> Path:
+    return WORK / f"{tokens}" / name / "trace.json"
+
+
+def _order_equal(one: Trace, other: Trace) -> float:
+    """Share of positions at which ranks ran the same action."""
+    same = total = 0
+    for rank in range(one.num_ranks):
+        lists = [[(e.stage, e.micro_batch) for e in t.of(COMPUTE, rank)] for t in (one, other)]
+        same += sum(a == b for a, b in zip(*lists, strict=True))
+        total += len(lists[0])
+    return same / total
+
+
+def _bytes(trace: Trace) -> dict[tuple[int, int, int], int]:
+    found: dict[tuple[int, int, int], int] = defaultdict(int)
+    for event in trace.of(SEND):
+        found[event.stage, event.rank, event.peer] += event.num_bytes
+    return dict(found)
+
+
+if __name__ == "__main__":
+    main()
