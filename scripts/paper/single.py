@@ -8,7 +8,8 @@ from statistics import median
 
 from scripts.paper.shaped import BASE, K, shaped_problem, table
 from vpp_ms.sim.candidates import named
-from vpp_ms.sim.planner import choose, describe
+from vpp_ms.sim.choice import describe
+from vpp_ms.sim.planner import choose
 
 LENGTHS = (128, 256, 512, 1024)
 RANKS = (2, 4, 8, 16)

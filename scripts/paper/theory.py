@@ -12,7 +12,8 @@ from vpp_ms.schedule.replay import replay
 from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.schedule.walk import Walk, walk
 from vpp_ms.sim.bounds import lower_bounds
-from vpp_ms.sim.planner import choose, describe
+from vpp_ms.sim.choice import describe
+from vpp_ms.sim.planner import choose
 from vpp_ms.sim.problem import Prediction
 
 PLACEMENTS = {

@@ -10,7 +10,8 @@ from typing import Any
 from scripts.paper.shaped import K, table
 from vpp_ms.errors import PlanError
 from vpp_ms.sim.candidates import named
-from vpp_ms.sim.planner import choose, describe
+from vpp_ms.sim.choice import describe
+from vpp_ms.sim.planner import choose
 from vpp_ms.sim.problem import Prediction, Problem
 from vpp_ms.sim.scenario import Scenario, load_scenario
 from vpp_ms.sim.simulate import simulate

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from vpp_ms.sim.planner import Choice, describe
+from vpp_ms.sim.choice import Choice, describe
 from vpp_ms.sim.problem import Prediction
 
 

@@ -13,8 +13,9 @@ from vpp_ms.cli.choice_view import print_choice
 from vpp_ms.config import RunConfig
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.sim.calibrate import Calibration, calibrate
+from vpp_ms.sim.choice import describe
 from vpp_ms.sim.device import load_card
-from vpp_ms.sim.planner import choose, describe
+from vpp_ms.sim.planner import choose
 from vpp_ms.sim.problem import Prediction, Problem
 from vpp_ms.sim.scenario import Scenario, load_scenario
 from vpp_ms.sim.simulate import simulate

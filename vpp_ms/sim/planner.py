@@ -34,6 +34,7 @@ from vpp_ms.sim.candidates import (
     placements,
     windows,
 )
+from vpp_ms.sim.choice import Alternative, Choice, as_auto, describe
 from vpp_ms.sim.costs import Costs
 from vpp_ms.sim.defaults import costs_of
 from vpp_ms.sim.problem import Prediction, Problem, Sketch
@@ -45,32 +46,6 @@ SAME = 0.998  # a plainer plan within 0.2 % is preferred
 WORTH_TRYING = 0.001  # of a bound: what an order could still gain
 FIRST_LEANS = (0.0, math.inf, -2.0)
 FINE_STEPS = tuple(2.0 ** (sign / part) for part in (4, 8, 16, 32) for sign in (1, -1))
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One row of the explanation: a prediction, or why there is none. `at_least_s` is the bound of
-    a plan too fine to walk, and no better than the choice in any order."""
-
-    name: str
-    prediction: Prediction | None = None
-    refused: str | None = None
-    at_least_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """`alternatives`: the named methods and the best of each placement, in that order."""
-
-    problem: Problem
-    best: Prediction
-    alternatives: tuple[Alternative, ...]
-    num_candidates: int
-    num_walks: int
-
-    @property
-    def config(self) -> RunConfig:
-        return self.best.config
 
 
 def resolve_auto(
@@ -159,7 +134,7 @@ class _Search:
         leaders = [self._predict(key) for key in self._leaders(10)]
         alternatives = list(self._named(min(p.makespan_s for p in leaders)))
         by_name = [a.prediction for a in alternatives if a.prediction is not None]
-        candidates = leaders + [replace(p, sketch=_as_auto(p.sketch)) for p in by_name]
+        candidates = leaders + [replace(p, sketch=as_auto(p.sketch)) for p in by_name]
         limit_s = min(p.makespan_s for p in candidates) / SAME
         limit_s = min([limit_s, *(p.makespan_s for p in by_name)])
         best = min(
@@ -298,27 +273,3 @@ class _Search:
         for key, _ in sorted(self.scores_s.items(), key=lambda item: item[1]):
             best.setdefault(key.frame[:2], key)
         return list(best.values())[:count]
-
-
-def describe(prediction: Prediction) -> str:
-    """A plan in a few words."""
-    plan = prediction.sketch.plan
-    kind, virtual_stages = plan.placement.kind, plan.placement.virtual_stages
-    where = kind if virtual_stages == 1 else f"{kind} x{virtual_stages}"
-    chunks = {"dynamic_tail": "dynamic, split tail", "tail": "fixed, split tail"}
-    how = chunks.get(plan.chunking.method, plan.chunking.method)
-    return f"{where}, {how}, {plan.chunking.chunk_tokens} tokens"
-
-
-def _as_auto(sketch: Sketch) -> Sketch:
-    """A named method's plan under the name auto, with all that its name stood for spelled out."""
-    plan, vpp = sketch.plan, sketch.config.vpp
-    spelled = {
-        "method": "auto",
-        "placement": plan.placement.kind,
-        "virtual_stages": plan.placement.virtual_stages,
-        "layer_split": tuple(stage.num_layers for stage in plan.stages),
-        "window": vpp.window.model_copy(update={"micro_batches": plan.window.micro_batches}),
-    }
-    config = sketch.config.model_copy(update={"vpp": vpp.model_copy(update=spelled)})
-    return replace(sketch, config=config, plan=replace(plan, method="auto"))

@@ -20,9 +20,10 @@ from vpp_ms.errors import ConfigError, PlanError
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.plan import make_plan
 from vpp_ms.schedule.schedule import Schedule
+from vpp_ms.sim.choice import describe
 from vpp_ms.sim.costs import LinkCosts, derive
 from vpp_ms.sim.device import load_card
-from vpp_ms.sim.planner import choose, describe, resolve_auto
+from vpp_ms.sim.planner import choose, resolve_auto
 from vpp_ms.sim.problem import Problem
 from vpp_ms.sim.simulate import run
 from vpp_ms.sim.workload import Ask
