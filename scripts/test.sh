@@ -9,5 +9,5 @@ cd "$(dirname "$0")/.."
 source scripts/venv.sh
 
 make_venv .venv-test
-install_into .venv-test ".[demo,test]"
+install_into .venv-test ".[demo,test,optimum]"
 exec .venv-test/bin/python -m pytest "$@"

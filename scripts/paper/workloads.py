@@ -100,17 +100,18 @@ def streams() -> str:
     places += ["qwen3_235b_pp2_tp8", "qwen3_235b_pp4_tp4", "glm_45_pp4_tp4"]
     rows = []
     for place in places:
-        problem = _windowed(load_scenario(FOLDER / f"{place}.yaml")).problem(asks)
-        rows += list(_stream_rows(place, problem))
+        rows += list(_stream_rows(place, _windowed(load_scenario(FOLDER / f"{place}.yaml")), asks))
     return table(
         ["scenario", "method", "tokens/s", "bubble", "steady", "layers uneven by", "busiest idles"],
         rows,
     )
 
 
-def _stream_rows(place: str, problem: Problem) -> Iterator[list[str]]:
+def _stream_rows(place: str, scenario: Scenario, asks: tuple[Ask, ...]) -> Iterator[list[str]]:
+    problem = scenario.problem(asks)
     best = choose(problem).best
-    methods = {**_named(problem), f"auto: {describe(best)}": best}
+    swept = _tuned(scenario, asks, "plain", 1, "dynamic")
+    methods = {**_named(problem), "dcpp swept": swept, f"auto: {describe(best)}": best}
     for name, prediction in methods.items():
         if prediction is None:
             yield [place, name, "does not fit", "", "", "", ""]

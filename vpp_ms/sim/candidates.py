@@ -29,16 +29,20 @@ PLACEMENTS = (
 )
 FINEST = 32  # the finest chunk is the longest prompt over 32 P
 SIZE_STEP = 2.0**0.5
-FLOOR_SHARE = 64  # dynamic chunks shrink to a 64th of the first at most
+FLOOR_SHARES = (8, 64)  # dynamic chunks shrink to such a part of the first at most
 
 
 class Frame(NamedTuple):
-    """All that is chosen but the chunk size and the order. `split`: "balanced" or "even"."""
+    """All that is chosen but the chunk size and the order. `split`: "balanced" or "even".
+
+    Dynamic chunks are no smaller than the first over `floor_share`.
+    """
 
     kind: str
     virtual_stages: int
     split: str
     chunking: str
+    floor_share: int
 
 
 def placements(config: RunConfig, num_layers: int) -> list[Placement]:
@@ -47,9 +51,12 @@ def placements(config: RunConfig, num_layers: int) -> list[Placement]:
     return [p for p in found if p.num_stages <= num_layers] or found[:1]
 
 
-def chunkings(config: RunConfig) -> tuple[str, ...]:
-    """Ways to cut a prompt."""
-    return (config.chunking.method,) if config.chunking.method else METHODS
+def chunkings(config: RunConfig) -> Iterator[tuple[str, int]]:
+    """Ways to cut a prompt: method and floor share."""
+    for method in (config.chunking.method,) if config.chunking.method else METHODS:
+        is_free = method in DYNAMIC_METHODS and config.chunking.min_chunk_tokens is None
+        for share in FLOOR_SHARES if is_free else FLOOR_SHARES[:1]:
+            yield method, share
 
 
 def leans(config: RunConfig, virtual_stages: int, wanted: Sequence[Order]) -> tuple[Order, ...]:
@@ -117,7 +124,7 @@ def fill(
     }
     sizes: dict[str, object] = {"method": frame.chunking, "chunk_tokens": chunk_tokens}
     if frame.chunking in DYNAMIC_METHODS:
-        floor = max(chunk_tokens // FLOOR_SHARE, chunking.alignment)
+        floor = max(chunk_tokens // frame.floor_share, chunking.alignment)
         sizes |= {"preset": "atom", "smoothing": 1.0, "min_chunk_tokens": floor}
         sizes["latency"] = chunking.latency or latency_ms
         sizes |= {

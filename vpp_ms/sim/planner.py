@@ -190,8 +190,8 @@ class _Search:
                 self._balanced(placement): "balanced",
                 even_counts(num_layers, placement.num_stages): "even",
             }
-            for (counts, split), chunking in product(splits.items(), chunkings(config)):
-                frame = Frame(placement.kind, placement.virtual_stages, split, chunking)
+            for (counts, split), how in product(splits.items(), chunkings(config)):
+                frame = Frame(placement.kind, placement.virtual_stages, split, *how)
                 self.counts[frame[:3]] = counts
                 yield frame
 
