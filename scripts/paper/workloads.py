@@ -93,41 +93,53 @@ def _windowed(scenario: Scenario) -> Scenario:
     return _with(scenario, {"window": window}, {})
 
 
-def streams() -> str:
+@dataclass(frozen=True)
+class StreamResult:
+    """The planner's plan for one scenario; idle shares of a stream."""
+
+    place: str
+    bubble: float
+    steady: float
+    busiest: float
+
+
+def streams() -> tuple[str, list[StreamResult]]:
     """16 prompts of 512K back to back: bubbles with and without fill and drain."""
     asks = make_workload("stream", prompt_tokens=512 * K, count=16)
     places = [f"deepseek_v31_{layout}" for layout in LAYOUTS]
     places += ["qwen3_235b_pp2_tp8", "qwen3_235b_pp4_tp4", "glm_45_pp4_tp4"]
-    rows = []
+    rows, results = [], []
     for place in places:
-        rows += list(_stream_rows(place, _windowed(load_scenario(FOLDER / f"{place}.yaml")), asks))
-    return table(
-        ["scenario", "method", "tokens/s", "bubble", "steady", "layers uneven by", "busiest idles"],
-        rows,
-    )
+        scenario = _windowed(load_scenario(FOLDER / f"{place}.yaml"))
+        found = list(_stream_rows(place, scenario, asks))
+        rows += [cells for cells, _ in found]
+        results.append(found[-1][1])  # the planner's comes last
+    headings = ["scenario", "method", "tokens/s", "bubble", "steady"]
+    return table([*headings, "layers uneven by", "busiest idles"], rows), results
 
 
-def _stream_rows(place: str, scenario: Scenario, asks: tuple[Ask, ...]) -> Iterator[list[str]]:
+def _stream_rows(
+    place: str, scenario: Scenario, asks: tuple[Ask, ...]
+) -> Iterator[tuple[list[str], StreamResult]]:
     problem = scenario.problem(asks)
     best = choose(problem).best
     swept = _tuned(scenario, asks, "plain", 1, "dynamic")
     methods = {**_named(problem), "dcpp swept": swept, f"auto: {describe(best)}": best}
     for name, prediction in methods.items():
         if prediction is None:
-            yield [place, name, "does not fit", "", "", "", ""]
+            yield [place, name, "does not fit", "", "", "", ""], StreamResult(place, 1, 1, 1)
             continue
-        plan = prediction.sketch.plan
-        metrics = measure(simulate(plan, problem.costs, problem.asks))
+        metrics = measure(simulate(prediction.sketch.plan, problem.costs, problem.asks))
         steady = metrics.bubble_ratio_steady
-        yield [
+        result = StreamResult(
             place,
-            name,
-            f"{sum(problem.lengths) / metrics.makespan_s:.0f}",
-            f"{metrics.bubble_ratio:.2%}",
-            "-" if steady is None else f"{steady:.2%}",
-            f"{_unevenness(metrics):.2%}",
-            f"{1.0 - max(metrics.busy_s) / metrics.makespan_s:.2%}",
-        ]
+            metrics.bubble_ratio,
+            1.0 if steady is None else steady,
+            1.0 - max(metrics.busy_s) / metrics.makespan_s,
+        )
+        rate = f"{sum(problem.lengths) / metrics.makespan_s:.0f}"
+        shares = (result.bubble, result.steady, _unevenness(metrics), result.busiest)
+        yield [place, name, rate, *(f"{share:.2%}" for share in shares)], result
 
 
 def _named(problem: Problem) -> dict[str, Prediction | None]:
