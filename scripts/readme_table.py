@@ -90,7 +90,8 @@ def _methods(part: dict[str, Any]) -> Iterator[str]:
         median = entry["median"]
         steady = median["bubble_ratio_steady"]
         yield (
-            f"| `{name}` | {len(entry['chunks'])} | {median['tokens_per_s']:.0f} | {median['bubble_ratio']:.1%} | "
+            f"| `{name}` | {len(entry['chunks'])} | {median['tokens_per_s']:.0f} | "
+            f"{median['bubble_ratio']:.1%} | "
             f"{'-' if steady is None else f'{steady:.1%}'} | {entry['ratio_to_first']:.3f} |"
         )
 

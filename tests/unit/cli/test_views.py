@@ -85,8 +85,10 @@ def test_a_terminal_gets_bar_busy_shares_and_the_growing_answer() -> None:
 
 
 def test_events_of_another_kind_are_no_reason_to_stop() -> None:
+    silent = console()
     LiveView().take({"kind": "news"})
-    PlainView(console()).take({"kind": "news"})
+    PlainView(silent).take({"kind": "news"})
+    assert text_of(silent) == ""
 
 
 RESULT: dict[str, Any] = {
