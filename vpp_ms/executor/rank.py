@@ -57,10 +57,13 @@ class Executor:
     def step(self, timeout_s: float | None = None) -> bool:
         """Run one action; with none ready, wait for a message for up to `timeout_s`.
 
-        Returns False when nothing came in time.
+        Outputs that have arrived end the step before anything is chosen: what they make room
+        for in the window is to be among the choices. Returns False when nothing came in time.
         """
         while not self._arrived.empty():
             self._take(self._arrived.get_nowait())
+        if self.outputs:
+            return True
         ready = self._queue.pop()
         if ready is not None:
             self._run(*ready)

@@ -103,14 +103,14 @@ class StageCosts:
 class CostModel:
     """`layers` has one PartCost per layer kind; `layer_kinds[i]` is layer i's kind.
 
-    `stage_launch_s` is paid once per stage and micro-batch.
+    `stage` is paid on top of its layers by every stage: tables, hand-over, messages.
     """
 
     layers: Mapping[str, PartCost]
     layer_kinds: tuple[str, ...]
     embedding: PartCost = PartCost()
     head: PartCost = PartCost()
-    stage_launch_s: float = 0.0
+    stage: PartCost = PartCost()
 
     @classmethod
     def of(
@@ -139,14 +139,14 @@ class CostModel:
             layer_kinds=kinds,
             embedding=PartCost(token_s=2.0 * spec.hidden_size / flops_per_s),
             head=PartCost(sample_s=head_flops(spec) / flops_per_s),
-            stage_launch_s=stage_launch_s,
+            stage=PartCost(launch_s=stage_launch_s),
         )
 
     def stage_weights_F(
         self, layers: Iterable[int], *, is_first: bool = False, is_last: bool = False
     ) -> np.ndarray:
         """Feature weights of a stage with these layers."""
-        weights = np.array([self.stage_launch_s, 0.0, 0.0, 0.0, 0.0])
+        weights = self.stage.weights_F
         for layer in layers:
             weights += self.layers[self.layer_kinds[layer]].weights_F
         if is_first:

@@ -3,7 +3,8 @@
 Least squares over the prefill actions of one or more traces, in the terms of `CostModel`: a
 layer's launch, token, pair and (latent attention) prefix token; and where the data can tell them
 apart a token of each layer kind by itself (else they are in the ratio of their FLOPs), the head,
-the launch of a stage and the embedding. Misfits are relative, so that long chunks do not drown the
+what a stage costs besides its layers (stages with different numbers of layers tell) and the
+embedding. Misfits are relative, so that long chunks do not drown the
 short ones, and outliers weigh less (Huber).
 
 Shapes: N samples (one action of one trace), K figures.
@@ -37,7 +38,12 @@ HUBER = 1.5  # misfits beyond so many standard deviations weigh less
 Figure = tuple[str, str]  # (part, figure), such as ("layer", "pair")
 TOKEN, PAIR = ("layer", "token"), ("layer", "pair")
 LAUNCH, PREFIX_TOKEN = ("layer", "launch"), ("layer", "prefix_token")
-OPTIONAL = (("head", "sample"), ("stage", "launch"), ("embedding", "token"))
+OPTIONAL = (
+    ("head", "sample"),
+    ("stage", "token"),
+    ("stage", "launch"),
+    ("embedding", "token"),
+)
 
 
 class CalibrationError(VppError):
@@ -142,6 +148,7 @@ class _Table:
             TOKEN: np.zeros(len(samples)),
             ("head", "sample"): last_N * sample_N,
             ("stage", "launch"): launch_N,
+            ("stage", "token"): token_N,
             ("embedding", "token"): first_N * token_N,
         }
         for kind, share in flops.items():
@@ -208,10 +215,16 @@ def _flaw(
         return f"times scatter by {residual:.0%} around the best fit"
     if PAIR not in figures:
         return "times do not grow with the prefix"
-    if not any(figure == "token" and part != "embedding" for part, figure in figures):
+    if not any(
+        figure == "token" and part not in ("embedding", "stage") for part, figure in figures
+    ):
         return "times do not grow with the chunk"
     for (part, what), error in uncertainty.items():
-        if what in ("token", "pair") and part != "embedding" and error > MAX_UNCERTAINTY:
+        if (
+            what in ("token", "pair")
+            and part not in ("embedding", "stage")
+            and error > MAX_UNCERTAINTY
+        ):
             return f"what a {what} costs is lost in the noise (+- {error:.0%})"
     return None
 
@@ -258,7 +271,10 @@ def _cost_model(figures: Mapping[Figure, float], spec: ModelSpec) -> CostModel:
         layer_kinds=tuple(spec.layer_kind(layer) for layer in range(spec.num_layers)),
         embedding=PartCost(token_s=figures.get(("embedding", "token"), 0.0)),
         head=PartCost(sample_s=figures.get(("head", "sample"), 0.0)),
-        stage_launch_s=figures.get(("stage", "launch"), 0.0),
+        stage=PartCost(
+            launch_s=figures.get(("stage", "launch"), 0.0),
+            token_s=figures.get(("stage", "token"), 0.0),
+        ),
     )
 
 

@@ -6,7 +6,7 @@ them. So a simulation shows what an order is worth when the times are not what t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,12 +18,14 @@ from vpp_ms.plan.cost import StageCosts
 from vpp_ms.plan.stages import StageSpec
 from vpp_ms.schedule.actions import MicroBatch
 from vpp_ms.schedule.feeder import Feeder, Incoming, Recipe
-from vpp_ms.schedule.walk import Walk, walk_source
+from vpp_ms.schedule.walk import HopOf, Walk, walk_source
 from vpp_ms.sim.costs import Costs
 from vpp_ms.sim.workload import Ask
 from vpp_ms.trace.events import SIMULATED, Trace
 from vpp_ms.trace.meta import Described, run_meta
 from vpp_ms.trace.simulated import trace_of_walk
+
+TimesOf = Callable[[MicroBatch], tuple[float, ...]]
 
 
 class Simulatable(Recipe, Protocol):
@@ -90,14 +92,28 @@ def run(
     believed: Costs | None = None,
 ) -> Run:
     """As `simulate`, before it becomes a trace."""
-    if not asks:
-        raise ConfigError("workload", "no requests", allowed="at least one prompt")
     if not 0.0 <= jitter < 10.0:
         raise ConfigError("jitter", jitter, allowed="0 to 10")
     times = _Times(costs.model.for_stages(plan.stages), jitter, seed)
-    source = _Source(plan, (believed or costs).model.for_stages(plan.stages), times, asks)
     last_stage = plan.placement.num_stages - 1
     hop_of = None if costs.link.is_free else partial(costs.link.hop, last_stage=last_stage)
+    return serve(plan, believed or costs, asks, times, hop_of)
+
+
+def serve(
+    plan: Simulatable,
+    believed: Costs,
+    asks: Sequence[Ask],
+    times_of: TimesOf,
+    hop_of: HopOf | None,
+) -> Run:
+    """The requests in virtual time, ordered by `believed` costs, whatever things really take.
+
+    `times_of` a micro-batch: its seconds on each stage, [S].
+    """
+    if not asks:
+        raise ConfigError("workload", "no requests", allowed="at least one prompt")
+    source = _Source(plan, believed.model.for_stages(plan.stages), times_of, asks)
     arrivals = [(ask.arrival_s, request) for request, ask in enumerate(asks)]
     walked = walk_source(plan.placement, source, source.time_s, arrivals, hop_of=hop_of)
     return Run(walked, tuple(source.injected), source.served())
@@ -163,9 +179,9 @@ class _Source:
     """What rank 0's engine does besides computing, on the same feeder."""
 
     def __init__(
-        self, plan: Simulatable, expected: StageCosts, times: _Times, asks: Sequence[Ask]
+        self, plan: Simulatable, expected: StageCosts, times_of: TimesOf, asks: Sequence[Ask]
     ) -> None:
-        self._times_of, self._asks = times, asks
+        self._times_of, self._asks = times_of, asks
         self._pool = _Pool(plan)
         self._feeder = Feeder(plan, expected, self._pool)
         self._times: dict[int, tuple[float, ...]] = {}

@@ -52,7 +52,7 @@ def test_a_prefix_hit_costs_its_true_length():
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=20))
 def test_all_partitions_of_a_prompt_cost_the_same_but_for_launches(lengths):
-    cost = replace(COST, stage_launch_s=7.0)
+    cost = replace(COST, stage=PartCost(launch_s=7.0))
     starts = [0, *accumulate(lengths)][:-1]
     parts = [
         cost.stage_time_s(range(5), [Segment(0, start, length)])
@@ -97,6 +97,6 @@ def test_prefix_tokens_can_have_a_price_of_their_own():
 
 
 def test_latency_terms_describe_the_whole_model():
-    a, b, c, gamma = replace(COST, stage_launch_s=3.0).latency_terms()
+    a, b, c, gamma = replace(COST, stage=PartCost(launch_s=3.0)).latency_terms()
     expected = COST.stage_time_s(range(5), [Segment(0, 40, 8)], is_first=True) + 3.0
     assert c + gamma * 40 + b * 8 + a * (2 * 40 * 8 + 64) == pytest.approx(expected)

@@ -17,6 +17,7 @@ from tests.unit.sim.sim_problems import (
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.errors import ConfigError, PlanError
+from vpp_ms.plan.cost import PartCost
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.plan import make_plan
 from vpp_ms.schedule.schedule import Schedule
@@ -120,7 +121,9 @@ def test_dear_hops_and_launches_keep_it_from_cutting_ever_finer():
     far = choose(moe_problem((8192,), vpp=wide, link=LinkCosts(5.0, 0.0, 1, 1))).best.sketch
     assert far.plan.placement.num_stages < near.plan.placement.num_stages
     assert far.bounds.makespan_s > near.bounds.makespan_s + 5.0
-    costs = type(COSTS)(replace(COSTS.model, stage_launch_s=0.5), COSTS.link, "dear launches")
+    costs = type(COSTS)(
+        replace(COSTS.model, stage=PartCost(launch_s=0.5)), COSTS.link, "dear launches"
+    )
     dear = choose(replace(moe_problem((8192,)), costs=costs)).best.sketch
     assert dear.num_actions < near.num_actions / 2
 
