@@ -1,11 +1,10 @@
 """Simulator against reality:  python -m scripts.validate_simulator [--rounds 5] [--tokens 8192]
 
 Two ranks run methods and chunk sizes in interleaved rounds inside one msrun, on a synthetic
-Qwen3-MoE; costs are calibrated on one of them (a split tail, so that chunks differ, and uneven
-stages, so that a stage's own cost can be told from its layers') and predict the others. Prints the
-errors of makespans, whether the simulator decides as the ranks did when it is given their times,
-and whether the bytes of every link are the simulated ones; writes all to
-benchmarks/results/simulator.json.
+Qwen3-MoE. Costs are calibrated on the variants made for it (see benchmarks/calibration.py), at the
+first prompt length, and predict all others. Prints the errors of makespans, whether the simulator
+decides as the ranks did when it is given their times, and whether the bytes of every link are the
+simulated ones; writes all to benchmarks/results/simulator.json.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.calibration import CALIBRATING, LAYERS, calibrate_from
 from benchmarks.synthetic import write_checkpoint, write_prompts
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.engine.job import compare_job
 from vpp_ms.model.registry import load_spec
-from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.plan import make_plan
 from vpp_ms.schedule.walk import TimedAction
 from vpp_ms.sim import Ask, Costs, simulate
-from vpp_ms.sim.calibrate import calibrate
 from vpp_ms.sim.defaults import costs_of
 from vpp_ms.sim.rerun import rerun
 from vpp_ms.trace import Trace, read_trace
@@ -35,18 +33,18 @@ from vpp_ms.trace.events import COMPUTE, SEND, Event
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "output/validate"
 RESULT = ROOT / "benchmarks/results/simulator.json"
-CALIBRATION = "calibration"
-VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    CALIBRATION: (
-        {"method": "vpp", "layer_split": [1, 3, 1, 3]},
-        {"method": "tail", "chunk_tokens": 1024},
-    ),
-    "cpp, 512": ({"method": "cpp"}, {"chunk_tokens": 512}),
-    "cpp, 256": ({"method": "cpp"}, {"chunk_tokens": 256}),
-    "vpp, 512": ({"method": "vpp"}, {"chunk_tokens": 512}),
-    "vpp, 256": ({"method": "vpp"}, {"chunk_tokens": 256}),
-    "vpp, 1024": ({"method": "vpp"}, {"chunk_tokens": 1024}),
-    "loop, 512": ({"method": "vpp", "placement": "loop"}, {"chunk_tokens": 512}),
+VARIANTS: dict[str, dict[str, Any]] = CALIBRATING | {
+    f"{name}, {chunk_tokens}": {"vpp": vpp, "chunking": {"chunk_tokens": chunk_tokens}}
+    for name, vpp, chunk_tokens in (
+        ("cpp", {"method": "cpp"}, 512),
+        ("cpp", {"method": "cpp"}, 256),
+        ("vpp", {"method": "vpp"}, 512),
+        ("vpp", {"method": "vpp"}, 256),
+        ("vpp", {"method": "vpp"}, 1024),
+        ("loop", {"method": "vpp", "placement": "loop"}, 512),
+        ("loop4", {"method": "vpp", "placement": "loop", "virtual_stages": 4}, 512),
+        ("v4", {"method": "vpp", "virtual_stages": 4}, 512),
+    )
 }
 
 
@@ -55,21 +53,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, nargs="+", default=[8192, 5000])
     arguments = parser.parse_args()
-    model = write_checkpoint(WORK / "model", num_hidden_layers=8)
+    model = write_checkpoint(WORK / "model", num_hidden_layers=LAYERS)
     rows = []
     costs: Costs | None = None
     for tokens in arguments.tokens:
         measured = _measure(model, tokens, arguments.rounds)
         if costs is None:  # one run carries all predictions, of other lengths too
-            costs = _calibrate(model, tokens)
+            costs = calibrate_from(WORK / f"{tokens}", model).costs
         rows += [_compare(model, tokens, name, costs, measured[name]) for name in measured]
-    errors = [abs(row["error"]) for row in rows if row["variant"] != CALIBRATION]
+    errors = [abs(row["error"]) for row in rows if row["variant"] not in CALIBRATING]
     summary = {"median_error": median(errors), "worst_error": max(errors)}
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"origin": "measured", **summary, "rows": rows}, indent=1) + "\n")
     for row in rows:
         print(
-            f"{row['tokens']:>6} {row['variant']:<12} measured {row['measured_s']:.3f} s, "
+            f"{row['tokens']:>6} {row['variant']:<13} measured {row['measured_s']:.3f} s, "
             f"simulated {row['simulated_s']:.3f} s ({row['error']:+.1%}); order in the ranks' "
             f"times {_word(row['order_equal'])}, in predicted times equal at "
             f"{row['order_predicted']:.0%}, bytes {_word(row['bytes_equal'])}"
@@ -78,12 +76,10 @@ def main() -> None:
 
 
 def _config(model: Path, tokens: int, name: str) -> RunConfig:
-    vpp, chunking = VARIANTS[name]
     return RunConfig(
         output_dir=WORK / f"{tokens}",
         pretrained_model_dir=model,
-        vpp=vpp,
-        chunking=chunking,
+        **VARIANTS[name],
         input={"prompts": WORK / f"{tokens}.jsonl", "max_new_tokens": 1},
     )
 
@@ -94,11 +90,6 @@ def _measure(model: Path, tokens: int, rounds: int) -> dict[str, float]:
     variants = {name: _config(model, tokens, name) for name in VARIANTS}
     result = compare_job(variants, rounds, lambda event: None)
     return {name: entry["median"]["makespan_s"] for name, entry in result["methods"].items()}
-
-
-def _calibrate(model: Path, tokens: int) -> Costs:
-    trace = read_trace(_trace_file(tokens, CALIBRATION))
-    return calibrate({CALIBRATION: trace}, load_spec(model), Footprint.of("float32")).costs
 
 
 def _compare(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +32,8 @@ class SegmentLike(Protocol):
 
 
 class HasLayers(Protocol):
+    @property
+    def rank(self) -> int: ...
     @property
     def first_layer(self) -> int: ...
     @property
@@ -80,6 +83,12 @@ def features_nF(segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
     return np.array(rows).reshape(len(rows), len(FEATURES))
 
 
+def messages_of(stages: Sequence[HasLayers]) -> list[int]:
+    """Of each stage: how many of its neighbours, 0 to 2, are on another rank."""
+    crossings = [False, *(a.rank != b.rank for a, b in pairwise(stages)), False]
+    return [before + behind for before, behind in pairwise(crossings)]
+
+
 class StageCosts:
     """Predicted times of all stages of one plan."""
 
@@ -103,7 +112,8 @@ class StageCosts:
 class CostModel:
     """`layers` has one PartCost per layer kind; `layer_kinds[i]` is layer i's kind.
 
-    `stage` is paid on top of its layers by every stage: tables, hand-over, messages.
+    Besides its layers a stage pays `stage` once, and `message` at each end whose neighbour is on
+    another rank: what sending or taking in costs the device's own time.
     """
 
     layers: Mapping[str, PartCost]
@@ -111,6 +121,7 @@ class CostModel:
     embedding: PartCost = PartCost()
     head: PartCost = PartCost()
     stage: PartCost = PartCost()
+    message: PartCost = PartCost()
 
     @classmethod
     def of(
@@ -167,18 +178,14 @@ class CostModel:
         weights_F = self.stage_weights_F(layers, is_first=is_first, is_last=is_last)
         return float(features_F(segments) @ weights_F)
 
-    def for_stages(self, stages: Iterable[HasLayers]) -> StageCosts:
+    def for_stages(self, stages: Sequence[HasLayers]) -> StageCosts:
         """The costs of a plan's stages, made once and asked per micro-batch."""
-        return StageCosts(
-            np.array(
-                [
-                    self.stage_weights_F(
-                        range(s.first_layer, s.end_layer), is_first=s.is_first, is_last=s.is_last
-                    )
-                    for s in stages
-                ]
-            )
-        )
+        rows = []
+        for stage, num_messages in zip(stages, messages_of(stages), strict=True):
+            layers = range(stage.first_layer, stage.end_layer)
+            weights_F = self.stage_weights_F(layers, is_first=stage.is_first, is_last=stage.is_last)
+            rows.append(weights_F + num_messages * self.message.weights_F)
+        return StageCosts(np.array(rows))
 
     def layer_costs(self, start: int, length: int) -> tuple[float, ...]:
         """Each layer's time for one typical chunk: what a balanced partition weighs."""

@@ -3,8 +3,8 @@
 Least squares over the prefill actions of one or more traces, in the terms of `CostModel`: a
 layer's launch, token, pair and (latent attention) prefix token; and where the data can tell them
 apart a token of each layer kind by itself (else they are in the ratio of their FLOPs), the head,
-what a stage costs besides its layers (stages with different numbers of layers tell) and the
-embedding. Misfits are relative, so that long chunks do not drown the
+what a stage costs besides its layers and for its messages (stages with different numbers of layers
+tell), and the embedding. Misfits are relative, so that long chunks do not drown the
 short ones, and outliers weigh less (Huber).
 
 Shapes: N samples (one action of one trace), K figures.
@@ -20,7 +20,7 @@ import numpy as np
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.errors import VppError
-from vpp_ms.plan.cost import CostModel, PartCost, features_F
+from vpp_ms.plan.cost import CostModel, PartCost, features_F, messages_of
 from vpp_ms.plan.flops import layer_flops
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.plan import fingerprint
@@ -35,12 +35,13 @@ MAX_RESIDUAL = 0.15  # root mean square of the relative misfit, outliers weighin
 MAX_UNCERTAINTY = 0.5  # standard error of a figure over the figure
 HINT = "chunks of several sizes (chunking.method: tail), longer prompts, a quiet machine"
 HUBER = 1.5  # misfits beyond so many standard deviations weigh less
+BESIDES = ("embedding", "message")  # parts that may be lost in the noise
 Figure = tuple[str, str]  # (part, figure), such as ("layer", "pair")
 TOKEN, PAIR = ("layer", "token"), ("layer", "pair")
 LAUNCH, PREFIX_TOKEN = ("layer", "launch"), ("layer", "prefix_token")
 OPTIONAL = (
     ("head", "sample"),
-    ("stage", "token"),
+    ("message", "token"),
     ("stage", "launch"),
     ("embedding", "token"),
 )
@@ -96,6 +97,7 @@ class _Sample:
 
     layers: Mapping[str, int]
     stage: StageSpec
+    num_messages: int
     features_F: np.ndarray
     time_s: float
 
@@ -112,6 +114,7 @@ def _samples(name: str, trace: Trace, spec: ModelSpec) -> Iterator[_Sample]:
     for stage in meta.stages:
         kinds = [spec.layer_kind(layer) for layer in range(stage.first_layer, stage.end_layer)]
         layers.append({kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
+    num_messages = messages_of(meta.stages)
     features = [features_F(segments) for segments in meta.cargo.segments]
     for event in trace.of(COMPUTE):
         is_prefill = event.micro_batch not in meta.cargo.decode
@@ -119,6 +122,7 @@ def _samples(name: str, trace: Trace, spec: ModelSpec) -> Iterator[_Sample]:
             yield _Sample(
                 layers[event.stage],
                 meta.stages[event.stage],
+                num_messages[event.stage],
                 features[event.micro_batch],
                 event.duration_s,
             )
@@ -139,6 +143,7 @@ class _Table:
         x_NF /= np.array([sample.time_s for sample in samples])[:, None]
         launch_N, token_N, pair_N, prefix_N, sample_N = x_NF.T
         layers_N = np.array([sum(sample.layers.values()) for sample in samples], float)
+        messages_N = np.array([sample.num_messages for sample in samples], float)
         first_N = np.array([sample.stage.is_first for sample in samples], float)
         last_N = np.array([sample.stage.is_last for sample in samples], float)
         columns: dict[Figure, np.ndarray] = {
@@ -148,7 +153,7 @@ class _Table:
             TOKEN: np.zeros(len(samples)),
             ("head", "sample"): last_N * sample_N,
             ("stage", "launch"): launch_N,
-            ("stage", "token"): token_N,
+            ("message", "token"): messages_N * token_N,
             ("embedding", "token"): first_N * token_N,
         }
         for kind, share in flops.items():
@@ -215,16 +220,10 @@ def _flaw(
         return f"times scatter by {residual:.0%} around the best fit"
     if PAIR not in figures:
         return "times do not grow with the prefix"
-    if not any(
-        figure == "token" and part not in ("embedding", "stage") for part, figure in figures
-    ):
+    if not any(figure == "token" and part not in BESIDES for part, figure in figures):
         return "times do not grow with the chunk"
     for (part, what), error in uncertainty.items():
-        if (
-            what in ("token", "pair")
-            and part not in ("embedding", "stage")
-            and error > MAX_UNCERTAINTY
-        ):
+        if what in ("token", "pair") and part not in BESIDES and error > MAX_UNCERTAINTY:
             return f"what a {what} costs is lost in the noise (+- {error:.0%})"
     return None
 
@@ -271,10 +270,8 @@ def _cost_model(figures: Mapping[Figure, float], spec: ModelSpec) -> CostModel:
         layer_kinds=tuple(spec.layer_kind(layer) for layer in range(spec.num_layers)),
         embedding=PartCost(token_s=figures.get(("embedding", "token"), 0.0)),
         head=PartCost(sample_s=figures.get(("head", "sample"), 0.0)),
-        stage=PartCost(
-            launch_s=figures.get(("stage", "launch"), 0.0),
-            token_s=figures.get(("stage", "token"), 0.0),
-        ),
+        stage=PartCost(launch_s=figures.get(("stage", "launch"), 0.0)),
+        message=PartCost(token_s=figures.get(("message", "token"), 0.0)),
     )
 
 

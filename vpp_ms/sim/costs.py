@@ -7,8 +7,8 @@ Derived times of a layer, for one of `tensor_parallel` devices d that share the 
     prefix token  MLA's up-projection of cached latents, at the gemm rate
     launch        layer launch + its weights read once + latencies of the two all-reduces
 
-and of a stage besides its layers its launch, and hidden states at the rate of the device's side of
-the hand-over.
+and of a stage besides its layers its launch, and for each message the hidden states at the rate at
+which the device itself packs or takes them in.
 
 That weights are read on top of the products, and not behind them, is the pessimistic reading.
 """
@@ -116,10 +116,8 @@ def derive(spec: ModelSpec, card: DeviceCard, footprint: Footprint, name: str = 
         layer_kinds=kinds,
         embedding=PartCost(token_s=2.0 * hidden_bytes / card.memory_bytes_per_s.value),
         head=PartCost(sample_s=head_flops(spec) * gemm_s + table * read_s),
-        stage=PartCost(
-            launch_s=card.stage_launch_s.value,
-            token_s=hidden_bytes / card.stage_bytes_per_s.value,
-        ),
+        stage=PartCost(launch_s=card.stage_launch_s.value),
+        message=PartCost(token_s=hidden_bytes / (devices * card.message_bytes_per_s.value)),
     )
     gathered_s = (devices - 1) / devices / card.collective_bytes_per_s.value
     link = LinkCosts(
@@ -138,6 +136,7 @@ def _cost_model(data: dict[str, Any]) -> CostModel:
         embedding=PartCost(**data["embedding"]),
         head=PartCost(**data["head"]),
         stage=PartCost(**data["stage"]),
+        message=PartCost(**data["message"]),
     )
 
 

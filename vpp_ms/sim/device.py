@@ -45,8 +45,8 @@ class DeviceCard(Section):
     memory_bytes_per_s: Rate = Field(description="weights are read once per micro-batch")
     layer_launch_s: Figure = Field(description="to start one layer, whatever its size")
     stage_launch_s: Figure = Field(description="to start one stage, on top of its layers")
-    stage_bytes_per_s: Rate = Field(
-        description="hidden states in and out of a stage: what of it the device's own time pays"
+    message_bytes_per_s: Rate = Field(
+        description="of its share of a message: what packing or taking it in costs its own time"
     )
     link_latency_s: Figure = Field(description="of a message between two ranks")
     link_bytes_per_s: Rate = Field(description="of each device's share of a message")
