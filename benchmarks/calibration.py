@@ -1,7 +1,7 @@
 """Runs that show what a synthetic model of eight layers costs on two ranks.
 
 A split tail gives chunks of three sizes; stages of one and three layers tell a layer's cost from a
-stage's and a message's. The same run three times over, to lose less in the noise.
+stage's and a message's.
 """
 
 from __future__ import annotations
@@ -9,22 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from vpp_ms.engine.results import ROUNDS
 from vpp_ms.model.registry import load_spec
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.sim.calibrate import Calibration, calibrate
 from vpp_ms.trace import read_trace
 
 LAYERS = 8
+CALIBRATION = "calibration"
 CALIBRATING: dict[str, dict[str, Any]] = {
-    f"calibration {turn}": {
+    CALIBRATION: {
         "vpp": {"method": "vpp", "layer_split": [1, 3, 1, 3]},
         "chunking": {"method": "tail", "chunk_tokens": 1024},
     }
-    for turn in (1, 2, 3)
 }
 
 
 def calibrate_from(output_dir: Path, model_dir: Path) -> Calibration:
-    """From the newest traces of a comparison that had `CALIBRATING` among its variants."""
-    traces = {name: read_trace(output_dir / name / "trace.json") for name in CALIBRATING}
+    """From all rounds of a comparison that had `CALIBRATING` among its variants."""
+    files = sorted((output_dir / CALIBRATION / ROUNDS).glob("*.json"))
+    traces = {str(file): read_trace(file) for file in files}
     return calibrate(traces, load_spec(model_dir), Footprint.of("float32"))

@@ -38,7 +38,7 @@ MODEL = CONFIG | {
 }
 DEVICES, CHUNK_TOKENS = 16, 16384
 WORKLOADS = {"single": [512 * 1024], "stream_of_8": [128 * 1024] * 8}
-RUN_S = 8.0  # of the plain layout; the emulation is slowed or sped up to it
+RUN_S = 30.0  # of the plain layout; the emulation is slowed or sped up to it
 
 
 def variants(work_dir: Path, ranks: int, lengths: list[int], scale: float) -> dict[str, RunConfig]:
@@ -47,7 +47,7 @@ def variants(work_dir: Path, ranks: int, lengths: list[int], scale: float) -> di
         "pretrained_model_dir": work_dir / "model",
         "output_dir": work_dir / f"output_{ranks}",
         "context": {"device_target": "Emulated"},
-        "emulation": {"time_scale": scale, "message_width": 4},
+        "emulation": {"time_scale": scale, "message_width": 1},
         "parallel_config": {"pipeline_stage": ranks, "model_parallel": DEVICES // ranks},
         "model": {"compute_dtype": "bfloat16"},
         "chunking": {"chunk_tokens": CHUNK_TOKENS},
@@ -98,15 +98,18 @@ def main(
     """Run all layouts of all workloads, one session per number of ranks and workload."""
     (work_dir / "model").mkdir(parents=True, exist_ok=True)
     (work_dir / "model" / "config.json").write_text(json.dumps(MODEL))
-    result = json.loads(out.read_text()) if out.exists() else {}
-    for count in map(int, ranks.split(",")):
+    wanted = [int(count) for count in ranks.split(",")]
+    kept = json.loads(out.read_text())["cases"] if out.exists() else []
+    cases = [case for case in kept if case["ranks"] not in wanted]
+    for count in wanted:
         for workload, lengths in WORKLOADS.items():
-            rows = measure(work_dir, count, lengths)
-            result[f"{count}_ranks_{workload}"] = rows
-            worst = max(map(abs, (r["difference_points"] for r in rows["layouts"].values())))
+            layouts = measure(work_dir, count, lengths)
+            cases.append({"ranks": count, "workload": workload, **layouts})
+            worst = max(abs(row["difference_points"]) for row in layouts["layouts"].values())
             typer.echo(f"{count} ranks, {workload}: worst difference {worst:.2f} points")
             out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(result, indent=1) + "\n")
+            cases.sort(key=lambda case: case["ranks"])
+            out.write_text(json.dumps({"origin": "emulated", "cases": cases}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

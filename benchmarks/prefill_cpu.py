@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 import typer
+from calibration import CALIBRATING, LAYERS, calibrate_from
+from machine import where
 from synthetic import CONFIG, flops, write_checkpoint, write_prompts
 
 from vpp_ms.config.schema import RunConfig
@@ -44,13 +45,16 @@ class Bench:
         self.tokens, self.chunk_tokens, self.rounds = tokens, chunk_tokens, rounds
         self._work_dir = work_dir
         self._model_dir = write_checkpoint(work_dir / "model")
+        self._deep_dir = write_checkpoint(work_dir / "deep", num_hidden_layers=LAYERS)
 
-    def config(self, ranks: int, tokens: int, **sections: dict) -> RunConfig:
+    def config(
+        self, ranks: int, tokens: int, model_dir: Path | None = None, **sections: dict
+    ) -> RunConfig:
         prompts = write_prompts(self._work_dir / f"prompt_{tokens}.jsonl", [tokens])
         chunking = {"chunk_tokens": self.chunk_tokens} | sections.get("chunking", {})
         return RunConfig.model_validate(
             {
-                "pretrained_model_dir": self._model_dir,
+                "pretrained_model_dir": model_dir or self._model_dir,
                 "output_dir": self._work_dir / "output",
                 "parallel_config": {"pipeline_stage": ranks},
                 "input": {"prompts": prompts, "max_new_tokens": 0},
@@ -63,9 +67,26 @@ class Bench:
         return run_job(self.config(ranks, tokens or self.tokens, **sections), _ignore)
 
     def methods(self) -> dict:
-        """(c) all methods on two ranks inside one session."""
-        variants = {n: self.config(2, self.tokens, **s) for n, s in METHODS.items()}
-        return compare_job(variants, self.rounds, _ignore)
+        """(c) all methods on two ranks inside one session, ordered and sized by costs that are
+        calibrated right before."""
+        calibrating = self._variants(CALIBRATING)
+        compare_job(calibrating, 2 * self.rounds, _ignore)
+        calibration = calibrate_from(self._work_dir / "output", self._deep_dir)
+        costs = (self._work_dir / "costs.json").absolute()
+        calibration.costs.save(costs)
+        known = {
+            name: sections | {"vpp": sections["vpp"] | {"costs": costs}}
+            for name, sections in METHODS.items()
+        }
+        result = compare_job(self._variants(known), self.rounds, _ignore)
+        figures = {" ".join(name): value for name, value in calibration.figures.items()}
+        return result | {"calibration": {"residual": calibration.residual, "seconds": figures}}
+
+    def _variants(self, sections: Mapping[str, dict]) -> dict[str, RunConfig]:
+        return {
+            name: self.config(2, self.tokens, self._deep_dir, **section)
+            for name, section in sections.items()
+        }
 
     def ranks(self) -> dict:
         """(b) one rank, then two, in turn."""
@@ -162,8 +183,7 @@ def main(
     bench = Bench(work_dir, tokens, chunk_tokens, rounds)
     result = json.loads(out.read_text()) if out.exists() else {}
     setting = {
-        "commit": _output("git", "-C", str(HERE), "rev-parse", "--short", "HEAD"),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, {_cpu_name()}",
+        **where(),
         "tokens": tokens,
         "chunk_tokens": chunk_tokens,
         "rounds": rounds,
@@ -185,17 +205,6 @@ def _pinned(python: str, script: str, *args: str) -> str:
     if done.returncode != 0:
         raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
     return done.stdout.strip().splitlines()[-1]
-
-
-def _output(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return "unknown CPU"
 
 
 def _ignore(event: dict) -> None:

@@ -1,8 +1,8 @@
 """Simulator against reality:  python -m scripts.validate_simulator [--rounds 5] [--tokens 8192]
 
 Two ranks run methods and chunk sizes in interleaved rounds inside one msrun, on a synthetic
-Qwen3-MoE. Costs are calibrated on the variants made for it (see benchmarks/calibration.py), at the
-first prompt length, and predict all others. Prints the errors of makespans, whether the simulator
+Qwen3-MoE. Costs are calibrated on one variant (see benchmarks/calibration.py) at the first prompt
+length, and predict all others. Prints the errors of makespans, whether the simulator
 decides as the ranks did when it is given their times, and whether the bytes of every link are the
 simulated ones; writes all to benchmarks/results/simulator.json.
 """
@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.calibration import CALIBRATING, LAYERS, calibrate_from
+from benchmarks.machine import where
 from benchmarks.synthetic import write_checkpoint, write_prompts
 from vpp_ms.config.schema import RunConfig
 from vpp_ms.engine.job import compare_job
@@ -62,7 +63,12 @@ def main() -> None:
             costs = calibrate_from(WORK / f"{tokens}", model).costs
         rows += [_compare(model, tokens, name, costs, measured[name]) for name in measured]
     errors = [abs(row["error"]) for row in rows if row["variant"] not in CALIBRATING]
-    summary = {"median_error": median(errors), "worst_error": max(errors)}
+    summary = {
+        "median_error": median(errors),
+        "worst_error": max(errors),
+        "rounds": arguments.rounds,
+        **where(),
+    }
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"origin": "measured", **summary, "rows": rows}, indent=1) + "\n")
     for row in rows:

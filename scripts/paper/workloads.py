@@ -17,6 +17,8 @@ from vpp_ms.sim.scenario import Scenario, load_scenario
 from vpp_ms.sim.simulate import simulate
 from vpp_ms.sim.workload import Ask, make_workload
 from vpp_ms.trace import Metrics, measure
+from vpp_ms.trace.report.pictures import write_pictures
+from vpp_ms.trace.report.runs import ReportedRun
 
 FOLDER = Path("yaml_configs/paper")
 MODELS = {
@@ -140,6 +142,24 @@ def _stream_rows(
         rate = f"{sum(problem.lengths) / metrics.makespan_s:.0f}"
         shares = (result.bubble, result.steady, _unevenness(metrics), result.busiest)
         yield [place, name, rate, *(f"{share:.2%}" for share in shares)], result
+
+
+def pictures(directory: Path, place: str = "deepseek_v31_pp4_tp4") -> Sequence[Path]:
+    """One prompt of 512K tokens: bubbles by cause, and Gantt charts of plain, dynamic, planned."""
+    problem = load_scenario(FOLDER / f"{place}.yaml").problem((Ask(512 * K),))
+    shown = {
+        name: prediction
+        for name, prediction in _named(problem).items()
+        if name.split(" (")[0] in ("cpp", "dcpp sglang", "vpp")
+    }
+    best = choose(problem).best
+    shown[f"auto: {describe(best)}"] = best
+    runs = [
+        ReportedRun(name, simulate(prediction.sketch.plan, problem.costs, problem.asks))
+        for name, prediction in shown.items()
+        if prediction is not None
+    ]
+    return [p for p in write_pictures(runs, directory) if p.stem in ("bubble", "gantt", "chunks")]
 
 
 def _named(problem: Problem) -> dict[str, Prediction | None]:

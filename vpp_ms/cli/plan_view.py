@@ -19,7 +19,7 @@ from vpp_ms.plan import Plan, make_plan
 from vpp_ms.schedule.grid import time_grid
 from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.sim.costs import Costs
-from vpp_ms.sim.defaults import costs_of
+from vpp_ms.sim.defaults import costs_of, known_model
 from vpp_ms.sim.planner import auto_problem, choose
 from vpp_ms.sim.problem import bounds_of
 from vpp_ms.sim.simulate import walk_prefill
@@ -46,7 +46,7 @@ def print_plan(
     if config.vpp.method == "auto":
         choice = choose(auto_problem(config, spec, costs, lengths))
         config = choice.config
-    plan = make_plan(config, spec, lengths, new_tokens=new_tokens)
+    plan = make_plan(config, spec, lengths, new_tokens=new_tokens, cost=known_model(config, spec))
     for length, extra in zip(lengths, new_tokens, strict=True):
         plan.check_request("--tokens" if tokens else "input.prompts", length, extra)
     _print_head(console, plan, spec)

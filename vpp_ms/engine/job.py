@@ -18,6 +18,7 @@ from vpp_ms.model.checkpoint import CheckpointReader
 from vpp_ms.model.registry import load_spec
 from vpp_ms.plan.latency import Fit
 from vpp_ms.plan.plan import Plan, make_plan
+from vpp_ms.sim.defaults import known_model
 from vpp_ms.sim.planner import resolve_auto
 
 OnEvent = Callable[[dict], None]
@@ -47,12 +48,14 @@ class Job:
 
     def make_plan(self, variant: str, latency: Fit | None = None) -> Plan:
         """The variant's plan for these prompts, the same on every rank. Raises PlanError."""
+        config = self.variants[variant]
         return make_plan(
-            self.variants[variant],
+            config,
             self.spec,
             self.prompt_lengths,
             latency,
             tuple(prompt.max_new_tokens for prompt in self.prompts),
+            known_model(config, self.spec),
         )
 
     @property

@@ -20,6 +20,7 @@ from vpp_ms.trace.io import write_trace
 from vpp_ms.trace.meta import run_meta
 from vpp_ms.trace.metrics import measure
 
+ROUNDS = "rounds"
 COMPARED = ("makespan_s", "tokens_per_s", "bubble_ratio", "bubble_ratio_steady")
 
 
@@ -32,13 +33,18 @@ class Gathering:
         self._newest: dict[str, Run] = {}
 
     def add(self, variant: str, run: Run) -> None:
+        if self._job.is_comparison and self._job.variants[variant].output.trace:
+            directory = self._job.config.output_dir / variant / ROUNDS
+            directory.mkdir(parents=True, exist_ok=True)
+            write_trace(trace_of(run), directory / f"{len(self._runs[variant])}.json")
         self._runs[variant].append(describe(run))
         self._newest[variant] = run
 
     def write(self) -> dict:
         """Write the files; returns what result.json holds, or compare.json of a comparison.
 
-        A comparison leaves each variant's newest run in a directory of the variant's name.
+        A comparison leaves each variant's newest run in a directory of the variant's name, and
+        below it the traces of all rounds.
         """
         directory = self._job.config.output_dir
         if not self._job.is_comparison:

@@ -25,8 +25,9 @@ class Plan:
     """`hash` covers all fields but `notes` and `latency_source`.
 
     `max_tokens` bounds prompt plus output of one request; `limits` are the two it comes from.
-    `latency_source` is "given", "profiled", "derived" (from FLOPs, fit for display only) or
-    "none" (chunks need no latency). `notes` says in words what was decided for the user.
+    `latency_source` is "given", "profiled", "costs" (known beforehand), "derived" (from FLOPs, fit
+    for display only) or "none" (chunks need no latency). `notes` says in words what was decided
+    for the user.
     """
 
     method: str
@@ -89,7 +90,8 @@ def make_plan(
 
     `latency` is a profile's result; a Fit without a model leads to fixed chunks and a note.
     `prompt_lengths` (with `new_tokens` for each, default `input.max_new_tokens`) size the KV
-    pool. `cost` balances the layers (default: counted FLOPs). `footprint` says how numbers are
+    pool. `cost` balances the layers and sizes dynamic chunks where no `latency` is given (default:
+    counted FLOPs, which a profile is to replace). `footprint` says how numbers are
     stored and what a device holds (default: the compute dtype, no limit). Raises PlanError.
     """
     _check_parallel(config)
@@ -97,9 +99,10 @@ def make_plan(
     check_enough_layers(placement, spec.num_layers)
     limits = _limits(config, spec)
     longest = max(prompt_lengths, default=min(limit for _, limit in limits))
+    derived = "derived" if cost is None else "costs"
     cost = cost or CostModel.of(spec)
     stages = _stages(config, cost, placement, longest)
-    chunking, source, notes = _chunking(config, cost, latency)
+    chunking, source, notes = _chunking(config, cost, latency, derived)
     footprint = footprint or Footprint.of_config(config)
     wanted = new_tokens or (config.input.max_new_tokens,) * len(prompt_lengths)
     totals = [p + n for p, n in zip(prompt_lengths, wanted, strict=True)] or [longest]
@@ -202,7 +205,7 @@ def _stages(
 
 
 def _chunking(
-    config: RunConfig, cost: CostModel, latency: LatencyModel | Fit | None
+    config: RunConfig, cost: CostModel, latency: LatencyModel | Fit | None, derived: str
 ) -> tuple[ChunkRule, str, tuple[str, ...]]:
     """Rule, where its latency comes from, notes."""
     preset = {"cpp": "fixed", "dcpp": "dynamic", "vpp": "fixed", "auto": "fixed"}
@@ -214,7 +217,7 @@ def _chunking(
     elif latency is not None:
         source = "profiled"
     else:
-        source, latency = "derived", LatencyModel(*cost.latency_terms())
+        source, latency = derived, LatencyModel(*cost.latency_terms())
     rule, reason = chunk_rule(config.chunking, method, latency)
     if reason is not None:
         return rule, source, (f"fixed chunks instead of dynamic ones: {reason}",)

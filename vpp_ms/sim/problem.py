@@ -20,6 +20,7 @@ from vpp_ms.schedule.actions import Segment
 from vpp_ms.schedule.packing import cut_prompt, pack
 from vpp_ms.sim.bounds import Bounds, lower_bounds
 from vpp_ms.sim.costs import Costs
+from vpp_ms.sim.defaults import are_known
 from vpp_ms.sim.simulate import run
 from vpp_ms.sim.workload import Ask
 
@@ -83,8 +84,7 @@ class Problem:
     def given_latency_ms(self) -> tuple[float, ...] | None:
         """The same for ranks, where their times are these costs: measured before, or emulated.
         Else ranks profile themselves when they start."""
-        config = self.config
-        if config.vpp.costs is None and config.context.device_target != "Emulated":
+        if not are_known(self.config):
             return None
         latency = self.latency
         return tuple(1e3 * x for x in (latency.a, latency.b, latency.c, latency.gamma))
