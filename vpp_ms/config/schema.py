@@ -69,8 +69,12 @@ class VppConfig(Section):
         None, description="stage s on rank s; on rank s mod ranks; folded down, up, down, ..."
     )
     virtual_stages: PositiveInt | None = Field(None, description="stages on each rank")
-    layer_split: Literal["auto"] | tuple[PositiveInt, ...] | tuple[tuple[int, int], ...] = Field(
-        "auto", description="auto, layers per stage, or [first, end) of each stage in model order"
+    layer_split: (
+        Literal["auto", "turns"] | tuple[PositiveInt, ...] | tuple[tuple[int, int], ...]
+    ) = Field(
+        "auto",
+        description="auto; turns: where layers do not divide, neighbouring ranks share one, "
+        "request by request; layers per stage; [first, end) of each stage in model order",
     )
     order: Literal["longest_path", "late_sweep", "early_sweep", "best"] | float = Field(
         "best",

@@ -101,9 +101,7 @@ class Engine:
             if segment.start >= request.prompt_tokens:
                 parts.append(request.output_token_ids[-1:])
             else:
-                parts.append(
-                    request.prompt.token_ids[segment.start : segment.start + segment.length]
-                )
+                parts.append(request.prompt.token_ids[segment.start : segment.end])
         return np.concatenate([np.asarray(part, np.int32) for part in parts])
 
     def _take_output(self, micro_batch: MicroBatch, logits: Any) -> None:

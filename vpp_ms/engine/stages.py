@@ -36,6 +36,7 @@ def _real_stages(job: Job) -> StageMaker:
             weights=bank,
             num_blocks=plan.num_blocks,
             block_size=plan.block_size,
+            turns=spec.turns,
         )
 
     return make

@@ -5,6 +5,7 @@ Letters: T tokens, H hidden, R sampled rows, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from vpp_ms.schedule.actions import MicroBatch, Segment
 
 class Stage:
     """Layers [first_layer, end_layer), with the embedding if first and the head if last.
+
+    With `turns` only those layers run that are the turn's of the micro-batch's requests, see
+    `plan.turns`.
 
     `weights`: a source, or a bank that several stages of this process share: its weights are
     held once and its graphs compiled once. A layer is computed by the same graphs in the same
@@ -40,12 +44,14 @@ class Stage:
         num_blocks: int,
         block_size: int,
         limits: TileLimits = DEFAULT_LIMITS,
+        turns: Sequence[tuple[int, int]] = (),
     ) -> None:
         self.stage = stage
         self._spec, self._is_first, self._is_last = spec, is_first, is_last
         self._bank = weights if isinstance(weights, LayerBank) else LayerBank(spec, weights)
         self._ops = self._bank.ops
         self._layers = range(first_layer, end_layer)
+        self._turns = [range(*turn) for turn in turns] or [self._layers]
         self._weights = {layer: self._bank.layer(layer) for layer in self._layers}
         self._embedding = self._bank.embedding() if is_first else None
         self._final = (self._bank.final_norm(), self._bank.head()) if is_last else None
@@ -67,18 +73,19 @@ class Stage:
         """
         work = self._planner.plan(micro_batch.segments)
         tables = self._rotary(work.positions_T)
+        layers = self._turns[micro_batch.segments[0].request % len(self._turns)]
         x_TH = self._embed(payload) if self._is_first else payload
-        y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables))
+        y_TH = self._through(layers, x_TH, self._ops.batch(work, self.kv, *tables))
         if not self._ops.is_finite(y_TH):
-            y_TH = self._layers_of(x_TH, self._ops.batch(work, self.kv, *tables, exact=True))
+            y_TH = self._through(layers, x_TH, self._ops.batch(work, self.kv, *tables, exact=True))
         if self._final is None:
             return y_TH
         if not work.samples_R.size:
             return None
         return self._ops.head(y_TH, work.samples_R, *self._final).float().asnumpy()
 
-    def _layers_of(self, x_TH: Tensor, batch: Any) -> Tensor:
-        for layer in self._layers:
+    def _through(self, layers: range, x_TH: Tensor, batch: Any) -> Tensor:
+        for layer in layers:
             kind, pages = self._spec.layer_kind(layer), self.kv.pages(layer)
             x_TH = self._ops.layer(kind, x_TH, batch, pages, self._weights[layer])
         return x_TH

@@ -24,6 +24,8 @@ class SegmentLike(Protocol):
     """`length` tokens of one request after `start` cached ones."""
 
     @property
+    def request(self) -> int: ...
+    @property
     def start(self) -> int: ...
     @property
     def length(self) -> int: ...
@@ -42,6 +44,12 @@ class HasLayers(Protocol):
     def is_first(self) -> bool: ...
     @property
     def is_last(self) -> bool: ...
+
+
+class HasTurns(HasLayers, Protocol):
+    @property
+    def num_turns(self) -> int: ...
+    def layers_of(self, request: int) -> range: ...
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ def features_F(segments: Iterable[SegmentLike]) -> np.ndarray:
     return np.array([1.0, tokens, pairs / 2, prefix, samples])
 
 
-def features_nF(segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
+def features_nF(segment_lists: Sequence[Sequence[SegmentLike]]) -> np.ndarray:
     """Features of many micro-batches."""
     rows = [features_F(segments) for segments in segment_lists]
     return np.array(rows).reshape(len(rows), len(FEATURES))
@@ -90,22 +98,31 @@ def messages_of(stages: Sequence[HasLayers]) -> list[int]:
 
 
 class StageCosts:
-    """Predicted times of all stages of one plan."""
+    """Predicted times of all stages of one plan; `weights_TSF` has an entry for each turn.
 
-    def __init__(self, weights_SF: np.ndarray) -> None:
-        self._weights_FS = weights_SF.T
+    A micro-batch's requests all have the same turn.
+    """
 
-    def __call__(self, segments: Iterable[SegmentLike]) -> tuple[float, ...]:
+    def __init__(self, weights_TSF: np.ndarray) -> None:
+        self._weights_TFS = weights_TSF.transpose(0, 2, 1)
+
+    def __call__(self, segments: Sequence[SegmentLike]) -> tuple[float, ...]:
         """One micro-batch's time on each stage, [S]."""
-        return tuple((features_F(segments) @ self._weights_FS).tolist())
+        weights_FS = self._weights_TFS[segments[0].request % len(self._weights_TFS)]
+        return tuple((features_F(segments) @ weights_FS).tolist())
 
-    def table(self, segment_lists: Sequence[Iterable[SegmentLike]]) -> np.ndarray:
+    def table(self, segment_lists: Sequence[Sequence[SegmentLike]]) -> np.ndarray:
         """All micro-batches on all stages, [n, S]."""
-        return self.of_features(features_nF(segment_lists))
+        requests = [segments[0].request for segments in segment_lists]
+        return self.of_features(features_nF(segment_lists), requests)
 
-    def of_features(self, x_nF: np.ndarray) -> np.ndarray:
-        """The same from features, [n, S]."""
-        return x_nF @ self._weights_FS
+    def of_features(self, x_nF: np.ndarray, requests: Sequence[int]) -> np.ndarray:
+        """The same from features and each micro-batch's first request, [n, S]."""
+        num_turns = len(self._weights_TFS)
+        if num_turns == 1:
+            return x_nF @ self._weights_TFS[0]
+        weights_nFS = self._weights_TFS[np.asarray(requests, int) % num_turns]
+        return np.einsum("nf,nfs->ns", x_nF, weights_nFS)
 
 
 @dataclass(frozen=True)
@@ -178,14 +195,24 @@ class CostModel:
         weights_F = self.stage_weights_F(layers, is_first=is_first, is_last=is_last)
         return float(features_F(segments) @ weights_F)
 
-    def for_stages(self, stages: Sequence[HasLayers]) -> StageCosts:
+    def for_stages(self, stages: Sequence[HasTurns]) -> StageCosts:
         """The costs of a plan's stages, made once and asked per micro-batch."""
-        rows = []
-        for stage, num_messages in zip(stages, messages_of(stages), strict=True):
-            layers = range(stage.first_layer, stage.end_layer)
-            weights_F = self.stage_weights_F(layers, is_first=stage.is_first, is_last=stage.is_last)
-            rows.append(weights_F + num_messages * self.message.weights_F)
-        return StageCosts(np.array(rows))
+        messages = messages_of(stages)
+        turns = range(max((stage.num_turns for stage in stages), default=1))
+        return StageCosts(
+            np.array(
+                [
+                    [
+                        self.stage_weights_F(
+                            stage.layers_of(turn), is_first=stage.is_first, is_last=stage.is_last
+                        )
+                        + num_messages * self.message.weights_F
+                        for stage, num_messages in zip(stages, messages, strict=True)
+                    ]
+                    for turn in turns
+                ]
+            )
+        )
 
     def layer_costs(self, start: int, length: int) -> tuple[float, ...]:
         """Each layer's time for one typical chunk: what a balanced partition weighs."""

@@ -18,6 +18,7 @@ from vpp_ms.plan.partition import check_enough_layers, partition
 from vpp_ms.plan.placement import Placement
 from vpp_ms.plan.pool import Layout, check_memory
 from vpp_ms.plan.stages import StageSpec, WindowSpec
+from vpp_ms.plan.turns import partition_by_turns
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,11 @@ class Plan:
     def needs_latency(self) -> bool:
         """Dynamic chunks were asked for and no measured latency has been given yet."""
         return self.latency_source == "derived"
+
+    @property
+    def num_turns(self) -> int:
+        """Requests whose numbers differ by this have their layers on the same ranks."""
+        return self.stages[0].num_turns
 
     @property
     def max_tokens(self) -> int:
@@ -189,18 +195,25 @@ def _stages(
     """Layers balanced for a typical chunk: half the longest prompt before it, and the head's
     row paid once per prompt."""
     chunk = min(config.chunking.chunk_tokens, longest)
-    ranges = partition(
-        placement,
-        len(cost.layer_kinds),
-        config.vpp.layer_split,
-        layer_costs=cost.layer_costs(start=longest // 2, length=chunk),
-        embedding_cost=cost.embedding.token_s * chunk,
-        head_cost=cost.head.sample_s * chunk / longest,
-    )
+    layer_costs = cost.layer_costs(start=longest // 2, length=chunk)
+    ends = cost.embedding.token_s * chunk, cost.head.sample_s * chunk / longest
+    split = config.vpp.layer_split
+    if split == "turns":
+        turns = partition_by_turns(placement, layer_costs, *ends)
+    else:
+        turns = (partition(placement, len(layer_costs), split, layer_costs, *ends),)
     last = placement.num_stages - 1
     return tuple(
-        StageSpec(index, placement.rank_of(index), first, end, index == 0, index == last)
-        for index, (first, end) in enumerate(ranges)
+        StageSpec(
+            index,
+            placement.rank_of(index),
+            min(first for first, _ in ranges),
+            max(end for _, end in ranges),
+            index == 0,
+            index == last,
+            ranges if len(turns) > 1 else (),
+        )
+        for index, ranges in enumerate(zip(*turns, strict=True))
     )
 
 

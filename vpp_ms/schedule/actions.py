@@ -20,6 +20,10 @@ class Segment:
     sample: bool = False
     blocks: tuple[int, ...] = ()
 
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
 
 @dataclass(frozen=True)
 class MicroBatch:

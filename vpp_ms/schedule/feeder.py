@@ -30,13 +30,16 @@ class Recipe(Protocol):
     def window(self) -> WindowSpec: ...
     @property
     def block_size(self) -> int: ...
+    @property
+    def num_turns(self) -> int: ...
 
 
 class Pool(Protocol):
     """Where the KV of admitted requests lives; `kv.BlockPool` is one."""
 
     def allocate(self, request: int, num_tokens: int) -> tuple[int, ...] | None:
-        """Blocks for all tokens that the request may need, or None while there are too few."""
+        """The request's blocks, grown to hold so many tokens; None, and nothing changed, while
+        there are too few."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,19 @@ class Incoming:
 class Feeder:
     """Requests in, micro-batches out, numbered in order of injection.
 
-    Requests are admitted first come, first served, as the pool has room for all they may need.
-    What all admitted at one moment have to prefill is packed together. Decode tokens go before
-    prompts, and both wait for the window. `pending` is what is planned and not yet injected.
+    Requests are admitted first come, first served. One whose first chunk fits may start before
+    all it may need is free: its other chunks wait for blocks that older requests give back, its
+    last one for all the rest, and no younger request is admitted meanwhile. So a long prompt's
+    drain is the next one's fill even where the pool holds hardly more than one, and nobody waits
+    for ever. What all admitted at one moment have to prefill is packed together. Decode tokens go
+    before prompts, and both wait for the window. `pending` is what is planned and not yet injected.
     """
 
     def __init__(self, recipe: Recipe, costs: StageCosts, pool: Pool) -> None:
         self._recipe, self._costs, self._pool = recipe, costs, pool
         self._waiting: deque[Incoming] = deque()
         self._blocks: dict[int, tuple[int, ...]] = {}
+        self._short: Incoming | None = None  # admitted last, without all the blocks it may need
         self._tokens: list[Segment] = []
         self._prioritizer: Prioritizer | None = None
         self._window = Window()
@@ -73,11 +80,13 @@ class Feeder:
 
     def decode(self, request: int, position: int) -> None:
         """The request's newest token, the one at `position`, is to be run."""
-        self._tokens.append(self._with_blocks(Segment(request, position, 1, sample=True)))
+        self._tokens.append(Segment(request, position, 1, sample=True))
 
     def finish(self, request: int) -> None:
         """The request is done with; whoever owns the pool gives its blocks back."""
         del self._blocks[request]
+        if self._short is not None and self._short.request == request:
+            self._short = None
 
     def admit(self) -> list[MicroBatch]:
         """Admit what the pool has room for; returns what is planned for it, now pending.
@@ -85,27 +94,29 @@ class Feeder:
         To be called before `next` whenever a request has arrived or finished.
         """
         segments: list[Segment] = []
-        while self._waiting:
+        while self._waiting and self._short is None:
             one = self._waiting[0]
-            blocks = self._pool.allocate(one.request, one.total_tokens)
-            if blocks is None:
-                break
-            self._waiting.popleft()
-            self._blocks[one.request] = blocks
             cut = cut_prompt(
                 one.request, one.prompt_tokens, self._recipe.chunking, one.cached_tokens
             )
-            segments += [self._with_blocks(segment) for segment in cut]
-        planned = self._plan(pack(segments, self._recipe.chunking.chunk_tokens))
+            if not self._hold(one.request, one.total_tokens):
+                if cut[0].sample or not self._hold(one.request, cut[0].end):
+                    break
+                self._short = one
+            self._waiting.popleft()
+            segments += cut
+        recipe = self._recipe
+        planned = self._plan(pack(segments, recipe.chunking.chunk_tokens, recipe.num_turns))
         self.pending.extend(planned)
         return planned
 
     def next(self) -> MicroBatch | None:
         """The micro-batch to inject now; None when nothing is ready or the window is full."""
-        if self._tokens and self._fits(self._tokens):
-            tokens, self._tokens = self._tokens, []
+        tokens = self._tokens_of_a_turn()
+        if tokens and self._fits(tokens):
+            self._tokens = [token for token in self._tokens if token not in tokens]
             return self._inject(self._ahead_of_pending(tokens))
-        if self.pending and self._fits(self.pending[0].segments):
+        if self.pending and self._fits(self.pending[0].segments) and self._has_blocks():
             return self._inject(self.pending.popleft())
         return None
 
@@ -125,15 +136,38 @@ class Feeder:
             self._prioritizer = Prioritizer(recipe.placement, recipe.order, self._window)
         return self._prioritizer.add(groups, costs_nS)
 
+    def _tokens_of_a_turn(self) -> list[Segment]:
+        """The oldest newest token, and those that may go with it."""
+        turns = self._recipe.num_turns
+        return [t for t in self._tokens if (t.request - self._tokens[0].request) % turns == 0]
+
     def _ahead_of_pending(self, segments: Sequence[Segment]) -> MicroBatch:
         assert self._prioritizer is not None, "a token before any prompt"
         if self.pending:
             return self._prioritizer.overtake(segments, self.pending[0])
         return self._prioritizer.add([segments], self._costs.table([segments]))[0]
 
+    def _has_blocks(self) -> bool:
+        """For the next in line; takes them if they have become free."""
+        short = self._short
+        for segment in self.pending[0].segments:
+            if short is not None and segment.request == short.request:
+                needed = short.total_tokens if segment.sample else segment.end
+                if not self._hold(short.request, needed):
+                    return False
+                if segment.sample:
+                    self._short = None
+        return True
+
+    def _hold(self, request: int, num_tokens: int) -> bool:
+        blocks = self._pool.allocate(request, num_tokens)
+        if blocks is not None:
+            self._blocks[request] = blocks
+        return blocks is not None
+
     def _with_blocks(self, segment: Segment) -> Segment:
         """Only the blocks that the segment may read or write."""
-        used = -(-(segment.start + segment.length) // self._recipe.block_size)
+        used = -(-segment.end // self._recipe.block_size)
         return replace(segment, blocks=self._blocks[segment.request][:used])
 
     def _cost_s(self, segments: Sequence[Segment]) -> float:
@@ -144,7 +178,8 @@ class Feeder:
         return self._window.admits(self._cost_s(segments))
 
     def _inject(self, micro_batch: MicroBatch) -> MicroBatch:
-        micro_batch = replace(micro_batch, index=self._num_injected)
+        segments = tuple(map(self._with_blocks, micro_batch.segments))
+        micro_batch = replace(micro_batch, index=self._num_injected, segments=segments)
         self._window.enter(micro_batch.index, self._cost_s(micro_batch.segments))
         self._num_injected += 1
         return micro_batch

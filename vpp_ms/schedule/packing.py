@@ -20,16 +20,22 @@ def cut_prompt(
     return segments
 
 
-def pack(segments: Iterable[Segment], max_tokens: int) -> list[tuple[Segment, ...]]:
+def pack(
+    segments: Iterable[Segment], max_tokens: int, num_turns: int = 1
+) -> list[tuple[Segment, ...]]:
     """Micro-batches of at most `max_tokens` tokens (a longer segment crosses alone).
 
     Keeps the order of the segments. Only segments that end a prompt are packed: so one
-    request's drain is the next one's fill.
+    request's drain is the next one's fill. Requests of different turns are kept apart.
     """
+
+    def same_turn(one: Segment, other: Segment) -> bool:
+        return (one.request - other.request) % num_turns == 0
+
     packed: list[list[Segment]] = []
     room = 0
     for segment in segments:
-        if segment.sample and segment.length <= room:
+        if segment.sample and segment.length <= room and same_turn(packed[-1][0], segment):
             packed[-1].append(segment)
             room -= segment.length
         else:

@@ -12,6 +12,7 @@ Shapes: N samples (one action of one trace), K figures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -110,18 +111,15 @@ def _samples(name: str, trace: Trace, spec: ModelSpec) -> Iterator[_Sample]:
             f"a trace of model {meta.model}",
             allowed=f"{fingerprint(spec)}, the model of the configuration",
         )
-    layers = []
-    for stage in meta.stages:
-        kinds = [spec.layer_kind(layer) for layer in range(stage.first_layer, stage.end_layer)]
-        layers.append({kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
     num_messages = messages_of(meta.stages)
     features = [features_F(segments) for segments in meta.cargo.segments]
     for event in trace.of(COMPUTE):
         is_prefill = event.micro_batch not in meta.cargo.decode
         if is_prefill and event.micro_batch < len(features) and event.duration_s > 0.0:
+            stage, segments = meta.stages[event.stage], meta.cargo.segments[event.micro_batch]
             yield _Sample(
-                layers[event.stage],
-                meta.stages[event.stage],
+                Counter(map(spec.layer_kind, stage.layers_of(segments[0].request))),
+                stage,
                 num_messages[event.stage],
                 features[event.micro_batch],
                 event.duration_s,

@@ -14,6 +14,7 @@ from vpp_ms.plan.placement import Placement
 from vpp_ms.schedule.policy import BEST
 
 Order = float | str
+Split = tuple[int, ...] | str  # layers per stage, or "turns"
 # Plainest first: the plainer of two that are as good is chosen.
 PLACEMENTS = (
     ("plain", 1),
@@ -33,7 +34,7 @@ FLOOR_SHARES = (8, 64)  # dynamic chunks shrink to such a part of the first at m
 
 
 class Frame(NamedTuple):
-    """All that is chosen but the chunk size and the order. `split`: "balanced" or "even".
+    """All that is chosen but the chunk size and the order. `split`: "balanced", "even" or "turns".
 
     Dynamic chunks are no smaller than the first over `floor_share`.
     """
@@ -105,21 +106,21 @@ def aligned(config: RunConfig, size: int) -> int:
 def fill(
     config: RunConfig,
     frame: Frame,
-    counts: Sequence[int],
+    split: Split,
     chunk_tokens: int,
     window: int,
     latency_ms: tuple[float, ...] | None = None,
 ) -> RunConfig:
     """The configuration with everything decided but the order.
 
-    `counts` are layers per stage. `latency_ms` sizes dynamic chunks; None leaves it to a profile
+    `latency_ms` sizes dynamic chunks; None leaves it to a profile
     when ranks start.
     """
     vpp, chunking = config.vpp, config.chunking
     chosen = {
         "placement": frame.kind,
         "virtual_stages": frame.virtual_stages,
-        "layer_split": tuple(counts) if vpp.layer_split == "auto" else vpp.layer_split,
+        "layer_split": split if vpp.layer_split == "auto" else vpp.layer_split,
         "window": vpp.window.model_copy(update={"micro_batches": window}),
     }
     sizes: dict[str, object] = {"method": frame.chunking, "chunk_tokens": chunk_tokens}

@@ -41,7 +41,8 @@ def describe(prediction: Prediction) -> str:
     where = kind if virtual_stages == 1 else f"{kind} x{virtual_stages}"
     chunks = {"dynamic_tail": "dynamic, split tail", "tail": "fixed, split tail"}
     how = chunks.get(plan.chunking.method, plan.chunking.method)
-    return f"{where}, {how}, {plan.chunking.chunk_tokens} tokens"
+    turns = " by turns" if plan.num_turns > 1 else ""
+    return f"{where}{turns}, {how}, {plan.chunking.chunk_tokens} tokens"
 
 
 def as_auto(sketch: Sketch) -> Sketch:
@@ -51,7 +52,9 @@ def as_auto(sketch: Sketch) -> Sketch:
         "method": "auto",
         "placement": plan.placement.kind,
         "virtual_stages": plan.placement.virtual_stages,
-        "layer_split": tuple(stage.num_layers for stage in plan.stages),
+        "layer_split": (
+            "turns" if plan.num_turns > 1 else tuple(stage.num_layers for stage in plan.stages)
+        ),
         "window": vpp.window.model_copy(update={"micro_batches": plan.window.micro_batches}),
     }
     config = sketch.config.model_copy(update={"vpp": vpp.model_copy(update=spelled)})

@@ -21,10 +21,12 @@ from vpp_ms.errors import PlanError
 from vpp_ms.plan.memory import Footprint
 from vpp_ms.plan.partition import even_counts, partition
 from vpp_ms.plan.placement import Placement
+from vpp_ms.plan.turns import partition_by_turns
 from vpp_ms.schedule.policy import BEST, FEW_ACTIONS, LEANS
 from vpp_ms.sim.candidates import (
     Frame,
     Order,
+    Split,
     aligned,
     chunk_sizes,
     chunkings,
@@ -98,7 +100,7 @@ class _Key(NamedTuple):
 @dataclass
 class _Search:
     problem: Problem
-    counts: dict[tuple[str, int, str], tuple[int, ...]] = field(default_factory=dict)
+    split_of: dict[tuple[str, int, str], Split] = field(default_factory=dict)
     sketches: dict[tuple[Frame, int], Sketch | None] = field(default_factory=dict)
     open: dict[_Key, None] = field(default_factory=dict)  # in order of proposal, which breaks ties
     scores_s: dict[_Key, float] = field(default_factory=dict)
@@ -186,29 +188,44 @@ class _Search:
     def _frames(self) -> Iterator[Frame]:
         config, num_layers = self.problem.config, len(self.problem.costs.model.layer_kinds)
         for placement in placements(config, num_layers):
-            splits = {
+            splits: dict[Split, str] = {
                 self._balanced(placement): "balanced",
                 even_counts(num_layers, placement.num_stages): "even",
             }
+            if self._shares(placement):
+                splits["turns"] = "turns"
             for (counts, split), how in product(splits.items(), chunkings(config)):
                 frame = Frame(placement.kind, placement.virtual_stages, split, *how)
-                self.counts[frame[:3]] = counts
+                self.split_of[frame[:3]] = counts
                 yield frame
 
     def _balanced(self, placement: Placement) -> tuple[int, ...]:
-        """Layers per stage by what a chunk costs each layer at the requests' mean context."""
+        """Layers per stage, ranks balanced."""
+        layer_costs, *ends = self._layer_costs
+        ranges = partition(placement, len(layer_costs), "auto", layer_costs, *ends)
+        return tuple(end - first for first, end in ranges)
+
+    def _shares(self, placement: Placement) -> bool:
+        """Whether ranks would share layers by turns: they cannot be balanced without."""
+        if placement.num_ranks == 1 or len(self.problem.asks) == 1:
+            return False
+        try:
+            return len(partition_by_turns(placement, *self._layer_costs)) > 1
+        except PlanError:
+            return False
+
+    @cached_property
+    def _layer_costs(self) -> tuple[tuple[float, ...], float, float]:
+        """What a chunk costs each layer at the requests' mean context, the embedding, the head."""
         model, asks = self.problem.costs.model, self.problem.asks
         tokens = sum(ask.prompt_tokens - ask.cached_tokens for ask in asks)
         pairs = sum(ask.prompt_tokens**2 - ask.cached_tokens**2 for ask in asks) / 2
         length = self._sizes[len(self._sizes) // 2]
-        ranges = partition(
-            placement,
-            len(model.layer_kinds),
-            layer_costs=model.layer_costs(max(int(pairs / tokens - length / 2), 0), length),
-            embedding_cost=model.embedding.token_s * length,
-            head_cost=model.head.sample_s * length * len(asks) / tokens,
+        return (
+            model.layer_costs(max(int(pairs / tokens - length / 2), 0), length),
+            model.embedding.token_s * length,
+            model.head.sample_s * length * len(asks) / tokens,
         )
-        return tuple(end - first for first, end in ranges)
 
     def _propose(self, frame: Frame, size: int, orders: Sequence[Order]) -> None:
         if (frame, size) not in self.sketches:
@@ -223,8 +240,8 @@ class _Search:
     def _sketch(self, frame: Frame, size: int) -> Sketch | None:
         """Under the widest window that fits into memory; None, and why kept, if none does."""
         for window in windows(self.problem.config, frame.virtual_stages):
-            counts, latency = self.counts[frame[:3]], self.problem.given_latency_ms
-            filled = fill(self.problem.config, frame, counts, size, window, latency)
+            split, latency = self.split_of[frame[:3]], self.problem.given_latency_ms
+            filled = fill(self.problem.config, frame, split, size, window, latency)
             try:
                 return self.problem.sketch(filled)
             except PlanError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,14 +118,15 @@ class Problem:
     def sketch(self, config: RunConfig) -> Sketch:
         """Plan, cut and bound, without a walk. Raises PlanError."""
         plan = self.plan(config)
-        x_nF = self._features_of.get(plan.chunking)
-        if x_nF is None:
-            x_nF = self._features_of[plan.chunking] = _features_nF(plan, self.asks)
-        return Sketch(config, plan, _bounds(plan, self.costs, x_nF), len(x_nF))
+        cargo = self._cargo_of.get((plan.chunking, plan.num_turns))
+        if cargo is None:
+            cargo = _Cargo.of(plan, self.asks)
+            self._cargo_of[plan.chunking, plan.num_turns] = cargo
+        return Sketch(config, plan, _bounds(plan, self.costs, cargo), len(cargo.x_nF))
 
     @cached_property
-    def _features_of(self) -> dict[ChunkRule, np.ndarray]:
-        """What the requests are cut into depends on the chunk rule alone."""
+    def _cargo_of(self) -> dict[tuple[ChunkRule, int], _Cargo]:
+        """What the requests are cut into depends on the chunk rule and the number of turns."""
         return {}
 
     def predict(self, sketch: Sketch) -> Prediction:
@@ -143,21 +145,29 @@ class Problem:
 
 def bounds_of(plan: Plan, costs: Costs, asks: Sequence[Ask]) -> Bounds:
     """What the prefill of these takes at least under a plan's placement and chunks."""
-    return _bounds(plan, costs, _features_nF(plan, asks))
+    return _bounds(plan, costs, _Cargo.of(plan, asks))
 
 
-def _features_nF(plan: Plan, asks: Sequence[Ask]) -> np.ndarray:
-    segments = [
-        segment
-        for slot, ask in enumerate(asks)
-        for segment in cut_prompt(slot, ask.prompt_tokens, plan.chunking, ask.cached_tokens)
-    ]
-    return features_nF(pack(segments, plan.chunking.chunk_tokens))
+class _Cargo(NamedTuple):
+    """Of each micro-batch its features and its first request."""
+
+    x_nF: np.ndarray
+    requests: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, asks: Sequence[Ask]) -> _Cargo:
+        segments = [
+            segment
+            for slot, ask in enumerate(asks)
+            for segment in cut_prompt(slot, ask.prompt_tokens, plan.chunking, ask.cached_tokens)
+        ]
+        groups = pack(segments, plan.chunking.chunk_tokens, plan.num_turns)
+        return cls(features_nF(groups), tuple(group[0].request for group in groups))
 
 
-def _bounds(plan: Plan, costs: Costs, x_nF: np.ndarray) -> Bounds:
-    costs_nS = costs.model.for_stages(plan.stages).of_features(x_nF)
-    return lower_bounds(plan.placement, costs_nS, _hops_nS(plan, costs, x_nF))
+def _bounds(plan: Plan, costs: Costs, cargo: _Cargo) -> Bounds:
+    costs_nS = costs.model.for_stages(plan.stages).of_features(*cargo)
+    return lower_bounds(plan.placement, costs_nS, _hops_nS(plan, costs, cargo.x_nF))
 
 
 def _hops_nS(plan: Plan, costs: Costs, x_nF: np.ndarray) -> np.ndarray | None:

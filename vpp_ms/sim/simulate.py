@@ -147,11 +147,11 @@ class _Pool:
             )
 
     def allocate(self, request: int, num_tokens: int) -> tuple[int, ...] | None:
-        needed = -(-num_tokens // self._block_size)
-        if needed > self._free:
+        missing = -(-num_tokens // self._block_size) - self._held.get(request, 0)
+        if missing > self._free:
             return None
-        self._free -= needed
-        self._held[request] = needed
+        self._free -= missing
+        self._held[request] = self._held.get(request, 0) + missing
         return ()
 
     def free(self, request: int) -> None:

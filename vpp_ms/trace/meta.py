@@ -47,12 +47,14 @@ def run_meta(
     requests: Sequence[str] = (),
     arrivals_s: Sequence[float] | None = None,
 ) -> dict[str, Any]:
-    """A trace's `meta`, which `read_meta` reads back. `layers`: [first, end) of each stage."""
+    """A trace's `meta`, which `read_meta` reads back. `layers`: [first, end) of each stage;
+    `turns`: of each stage those of each turn, where there are several."""
     return {
         "method": plan.method,
         "placement": plan.placement.kind,
         "virtual_stages": plan.placement.virtual_stages,
         "layers": [[stage.first_layer, stage.end_layer] for stage in plan.stages],
+        "turns": [stage.turns for stage in plan.stages if stage.turns],
         "model": plan.model,
         "plan_hash": plan.hash,
         **cargo_meta(micro_batches, requests, arrivals_s),
@@ -65,8 +67,17 @@ def read_meta(trace: Trace, where: str = "trace") -> RunMeta:
     try:
         placement = Placement(meta["placement"], trace.num_ranks, meta["virtual_stages"])
         last = placement.num_stages - 1
+        turns = [tuple(map(tuple, turns)) for turns in meta.get("turns", ())]
         stages = tuple(
-            StageSpec(index, placement.rank_of(index), first, end, index == 0, index == last)
+            StageSpec(
+                index,
+                placement.rank_of(index),
+                first,
+                end,
+                index == 0,
+                index == last,
+                turns[index] if turns else (),
+            )
             for index, (first, end) in enumerate(meta["layers"])
         )
         cargo = Cargo.of(trace)

@@ -192,6 +192,17 @@ def test_memory_decides_too():
         choose(problem(fixed // 2))
 
 
+def test_a_stream_over_layers_that_do_not_divide_takes_turns():
+    spec = replace(MOE, num_layers=13)
+    costs = derive(spec, load_card("cpu_core"), Footprint(4, 4))
+    asks = tuple(Ask(8192) for _ in range(8))
+    best = choose(Problem(run_config(), spec, costs, Footprint(4, 4), asks)).best
+    assert best.sketch.plan.num_turns > 1 and best.config.vpp.layer_split == "turns"
+    assert best.bubble_ratio < 0.02, "whole layers alone would cost 3.8 %"
+    alone = choose(Problem(run_config(), spec, costs, Footprint(4, 4), asks[:1])).best
+    assert alone.sketch.plan.num_turns == 1
+
+
 def test_an_empty_workload_is_one_clear_line():
     with pytest.raises(ConfigError, match="workload: no requests; allowed: at least one prompt"):
         moe_problem(())

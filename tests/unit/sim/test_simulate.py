@@ -169,6 +169,37 @@ def test_requests_wait_for_kv_blocks():
     assert len(walk_prefill(plan, COSTS, (1000, 1100)).done_s) == 2, "one is left out"
 
 
+def test_a_drain_is_the_next_ones_fill_where_the_pool_holds_little_more_than_one():
+    """Six prompts of 4K: a pool for 1.5 of them costs little against one for all."""
+    asks, busy = (Ask(4096),) * 6, {}
+    for blocks in (64, 96, 400):
+        kv = {"block_size": 64, "num_blocks": blocks}
+        metrics = measure(simulate(plan_for((4096,) * 6, 4, "cpp", kv=kv), COSTS, asks))
+        busy[blocks] = 1.0 - metrics.bubble_ratio
+    assert busy[64] < 0.75 * busy[400], "one after the other"
+    assert busy[96] > 0.9 * busy[400]
+
+
+def test_ranks_take_turns_at_layers_that_do_not_divide():
+    """25 layers on 2 ranks: the lighter rank idles 4 % of a stream, unless they take turns."""
+    spec = replace(MOE, num_layers=25)
+    costs = derive(spec, load_card("cpu_core"), Footprint(4, 4))
+    asks, found = (Ask(4096),) * 8, {}
+    for split in ("auto", "turns"):
+        config = run_config(2, "vpp", vpp={"layer_split": split})
+        plan = make_plan(config, spec, (4096,) * 8, new_tokens=(1,) * 8, cost=costs.model)
+        trace = simulate(plan, costs, asks)
+        found[split] = measure(trace)
+        meta = read_meta(trace)
+        assert meta.stages == plan.stages
+        table_nS = costs.model.for_stages(plan.stages).table(meta.cargo.segments)
+        busy = [table_nS[:, list(plan.placement.stages_of(rank))].sum() for rank in range(2)]
+        assert found[split].busy_s == pytest.approx(busy)
+    first, second = found["turns"].busy_s
+    assert first == pytest.approx(second, rel=0.005)
+    assert found["turns"].bubble_ratio < found["auto"].bubble_ratio - 0.01
+
+
 def test_the_window_bounds_what_is_in_flight():
     narrow = plan_for((4000,), vpp={"window": {"micro_batches": 1}})
     alone = run(narrow, FREE, (Ask(4000),)).walk
