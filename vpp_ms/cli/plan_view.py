@@ -16,6 +16,7 @@ from vpp_ms.cli.choice_view import print_choice
 from vpp_ms.config import ModelSpec, RunConfig
 from vpp_ms.errors import ConfigError
 from vpp_ms.plan import Plan, make_plan
+from vpp_ms.plan.stages import StageSpec
 from vpp_ms.schedule.grid import time_grid
 from vpp_ms.schedule.schedule import Schedule
 from vpp_ms.sim.costs import Costs
@@ -112,11 +113,17 @@ def _stage_table(plan: Plan) -> Table:
             str(stage.index),
             str(stage.rank),
             f"{stage.first_layer}-{stage.end_layer - 1}",
-            str(stage.num_layers),
+            _count(stage),
             ", ".join(holds),
             hand_over,
         )
     return table
+
+
+def _count(stage: StageSpec) -> str:
+    """How many layers run at once: all that are held, or by turns some of them."""
+    counts = sorted({end - first for first, end in stage.turns}) or [stage.num_layers]
+    return " or ".join(map(str, counts)) + (f" of {stage.num_layers}" if stage.turns else "")
 
 
 def _memory_table(plan: Plan) -> Table:

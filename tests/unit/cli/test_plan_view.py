@@ -96,6 +96,13 @@ def test_prompts_of_a_file_count_with_their_own_new_tokens(
     assert "KV pool: 12 blocks" in out  # (33 + 7) / 4 and (3 + 4) / 4, rounded up
 
 
+def test_layers_by_turns_show_what_is_held_and_what_runs(config: str, capsys: Capture) -> None:
+    by_turns = ("--set", "vpp.method=cpp", "--set", "vpp.layer_split=turns")
+    rows = table_rows(shown(config, capsys, "--tokens", "70", *by_turns))
+    assert [row[2:4] for row in rows[:2]] == [["0-2", "2 or 3 of 3"], ["2-4", "2 or 3 of 3"]]
+    assert sum(int(row[1]) for row in rows[2:]) == 6, "the middle layer is held twice"
+
+
 def test_auto_shows_what_was_chosen(config: str, capsys: Capture) -> None:
     out = shown(config, capsys, "--tokens", "100", "--set", "vpp.method=auto")
     assert out.startswith("auto: placement ")
@@ -108,6 +115,7 @@ def test_auto_shows_what_was_chosen(config: str, capsys: Capture) -> None:
         (("--tokens", "126"), ("126 prompt + 4 new tokens", "128")),
         (("--tokens", "9", "--set", "vpp.virtual_stages=3"), ("6 stages", "5 layers")),
         (("--tokens", "9", "--set", "vpp.layer_split=[2, 1, 1, 2]"), ("layer_split", "6", "5")),
+        (("--tokens", "9", "--set", "vpp.layer_split=turn"), ("layer_split", "turn", "turns")),
         (("--tokens", "9", "--set", "model.max_seq_len=129"), ("129", "128")),
         (("--tokens", "9", "--set", "kv.memory_bytes=1"), ("kv.memory_bytes", "block")),
     ],
