@@ -1,6 +1,6 @@
 """Runs that show what a synthetic model of eight layers costs on two ranks.
 
-A split tail gives chunks of three sizes; stages of one and three layers tell a layer's cost from a
+Split tails give chunks of four sizes; stages of one and three layers tell a layer's cost from a
 stage's and a message's.
 """
 
@@ -16,17 +16,19 @@ from vpp_ms.sim.calibrate import Calibration, calibrate
 from vpp_ms.trace import read_trace
 
 LAYERS = 8
-CALIBRATION = "calibration"
 CALIBRATING: dict[str, dict[str, Any]] = {
-    CALIBRATION: {
+    f"calibration, {chunk_tokens}": {
         "vpp": {"method": "vpp", "layer_split": [1, 3, 1, 3]},
-        "chunking": {"method": "tail", "chunk_tokens": 1024},
+        "chunking": {"method": "tail", "chunk_tokens": chunk_tokens},
     }
+    for chunk_tokens in (512, 1024)
 }
 
 
 def calibrate_from(output_dir: Path, model_dir: Path) -> Calibration:
     """From all rounds of a comparison that had `CALIBRATING` among its variants."""
-    files = sorted((output_dir / CALIBRATION / ROUNDS).glob("*.json"))
+    files = [
+        file for name in CALIBRATING for file in sorted((output_dir / name / ROUNDS).glob("*.json"))
+    ]
     traces = {str(file): read_trace(file) for file in files}
     return calibrate(traces, load_spec(model_dir), Footprint.of("float32"))

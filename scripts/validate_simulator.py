@@ -1,10 +1,10 @@
 """Simulator against reality:  python -m scripts.validate_simulator [--rounds 5] [--tokens 8192]
 
 Two ranks run methods and chunk sizes in interleaved rounds inside one msrun, on a synthetic
-Qwen3-MoE. Costs are calibrated on one variant (see benchmarks/calibration.py) at the first prompt
-length, and predict all others. Prints the errors of makespans, whether the simulator
-decides as the ranks did when it is given their times, and whether the bytes of every link are the
-simulated ones; writes all to benchmarks/results/simulator.json.
+Qwen3-MoE. Costs are calibrated on the variants of benchmarks/calibration.py, at the first prompt
+length, and predict all others. Prints the errors of makespans, whether the simulator decides as the
+ranks did when it is given their times, and whether the bytes of every link are the simulated ones;
+writes all to benchmarks/results/simulator.json.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
     RESULT.write_text(json.dumps({"origin": "measured", **summary, "rows": rows}, indent=1) + "\n")
     for row in rows:
         print(
-            f"{row['tokens']:>6} {row['variant']:<13} measured {row['measured_s']:.3f} s, "
+            f"{row['tokens']:>6} {row['variant']:<17} measured {row['measured_s']:.3f} s, "
             f"simulated {row['simulated_s']:.3f} s ({row['error']:+.1%}); order in the ranks' "
             f"times {_word(row['order_equal'])}, in predicted times equal at "
             f"{row['order_predicted']:.0%}, bytes {_word(row['bytes_equal'])}"

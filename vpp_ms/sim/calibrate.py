@@ -36,6 +36,7 @@ MAX_RESIDUAL = 0.15  # root mean square of the relative misfit, outliers weighin
 MAX_UNCERTAINTY = 0.5  # standard error of a figure over the figure
 HINT = "chunks of several sizes (chunking.method: tail), longer prompts, a quiet machine"
 HUBER = 1.5  # misfits beyond so many standard deviations weigh less
+WILD = 0.4  # relative misfits beyond this do not count in the mean
 BESIDES = ("embedding", "message")  # parts that may be lost in the noise
 Figure = tuple[str, str]  # (part, figure), such as ("layer", "pair")
 TOKEN, PAIR = ("layer", "token"), ("layer", "pair")
@@ -227,7 +228,11 @@ def _flaw(
 
 
 def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Figures, their standard errors, and the (weighed) root mean square misfit."""
+    """Figures, their standard errors, and the (weighed) root mean square misfit.
+
+    An action is often slower than usual and never faster than possible, so what fits most of them
+    is too little for their sum: figures are raised until they fit the mean, wild ones left out.
+    """
     num_samples, num_figures = design_NK.shape
     scale_K = np.linalg.norm(design_NK, axis=0)
     scaled_NK = design_NK / scale_K
@@ -238,6 +243,8 @@ def _solve(design_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         misfit_N = np.abs(scaled_NK @ value_K - 1.0)
         spread = max(1.4826 * float(np.median(misfit_N)), 1e-9)
         weight_N = np.sqrt(np.minimum(1.0, HUBER * spread / np.maximum(misfit_N, 1e-12)))
+    near_N = misfit_N <= WILD
+    value_K = value_K * float(np.mean(1.0 / (scaled_NK[near_N] @ value_K)))
     freedom = max(num_samples - num_figures, 1)
     variance = float(np.sum((weight_N * misfit_N) ** 2)) / freedom
     covariance_KK = variance * np.linalg.pinv(weighted_NK.T @ weighted_NK)

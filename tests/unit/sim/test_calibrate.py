@@ -15,6 +15,7 @@ from vpp_ms.sim.costs import derive
 from vpp_ms.sim.device import load_card
 from vpp_ms.sim.simulate import run, simulate
 from vpp_ms.sim.workload import Ask
+from vpp_ms.trace.cargo import Cargo
 from vpp_ms.trace.events import Trace
 from vpp_ms.trace.metrics import measure
 
@@ -68,6 +69,19 @@ def test_a_few_wild_actions_do_not_spoil_it():
     spoilt = replace(trace, events=tuple(events))
     part = calibrate({"a": spoilt}, SPEC, FOOTPRINT).costs.model.layers["moe"]
     assert part.token_s == pytest.approx(COSTS.model.layers["moe"].token_s, rel=0.05)
+
+
+def test_what_is_often_slower_fits_on_the_mean():
+    """Every fifth action takes 1.2 times as long: the sum is 4 % more than most actions say."""
+    trace = trace_of()
+    events = list(trace.events)
+    slow = [i for i, e in enumerate(events) if e.kind == "compute"][::5]
+    for i in slow:
+        events[i] = events[i]._replace(end_s=events[i].start_s + 1.2 * events[i].duration_s)
+    fitted = calibrate({"a": replace(trace, events=tuple(events))}, SPEC, FOOTPRINT)
+    table_nS = fitted.costs.model.for_stages(plan_for(8000).stages).table(Cargo.of(trace).segments)
+    took_s = sum(e.end_s - e.start_s for e in events if e.kind == "compute")
+    assert table_nS.sum() == pytest.approx(took_s, rel=0.01)
 
 
 def test_the_link_is_fitted_too():
