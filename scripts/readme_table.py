@@ -78,19 +78,19 @@ def _ranks(part: dict[str, Any]) -> Iterator[str]:
 
 
 def _methods(part: dict[str, Any]) -> Iterator[str]:
-    fixed = len(part["methods"]["cpp"]["chunks"])
     yield (
-        f"**Methods on two ranks**; a dcpp row with {fixed} chunks fell back to fixed ones, "
-        "because its latency fit was refused:"
+        "**Methods on two ranks**, 8 layers. Costs are calibrated right before; they order every "
+        "method's actions, size dynamic chunks and choose for `auto`:"
     )
     yield ""
-    yield "| method | chunks | tokens/s | bubble | steady bubble | tokens/s over cpp |"
-    yield "|---|---|---|---|---|---|"
+    yield "| method | layout | chunks | tokens/s | bubble | steady bubble | tokens/s over cpp |"
+    yield "|---|---|---|---|---|---|---|"
     for name, entry in part["methods"].items():
         median = entry["median"]
         steady = median["bubble_ratio_steady"]
         yield (
-            f"| `{name}` | {len(entry['chunks'])} | {median['tokens_per_s']:.0f} | "
+            f"| `{name}` | {entry['placement']} x{entry['virtual_stages']} | "
+            f"{len(entry['chunks'])} | {median['tokens_per_s']:.0f} | "
             f"{median['bubble_ratio']:.1%} | "
             f"{'-' if steady is None else f'{steady:.1%}'} | {entry['ratio_to_first']:.3f} |"
         )

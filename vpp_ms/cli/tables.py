@@ -41,12 +41,15 @@ def print_comparison(
         box=SIMPLE_HEAD, title=f"{comparison['origin']}, median of {comparison['rounds']} rounds"
     )
     table.add_column("method")
-    for heading in ("makespan s", "tokens/s", "bubble", "steady bubble", "ratio to first"):
+    table.add_column("layout")
+    for heading in ("chunks", "makespan s", "tokens/s", "bubble", "steady bubble", "ratio to first"):
         table.add_column(heading, justify="right")
     for name, entry in comparison["methods"].items():
         median = entry["median"]
         table.add_row(
             name,
+            f"{entry['placement']} x{entry['virtual_stages']}",
+            str(len(entry["chunks"])),
             f"{median['makespan_s']:.2f}",
             f"{median['tokens_per_s']:.0f}",
             f"{median['bubble_ratio']:.1%}",

@@ -113,6 +113,8 @@ def compare(runs: dict[str, list[dict]]) -> dict:
         methods[method] = {
             "rounds": [{key: one[key] for key in COMPARED} for one in rounds],
             "median": {key: _median(one[key] for one in rounds) for key in COMPARED},
+            "placement": rounds[0]["placement"],
+            "virtual_stages": rounds[0]["virtual_stages"],
             "chunks": rounds[0]["chunks"],
             "plan_hash": rounds[0]["plan_hash"],
         }

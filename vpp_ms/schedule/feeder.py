@@ -65,7 +65,7 @@ class Feeder:
 
     def __init__(self, recipe: Recipe, costs: StageCosts, pool: Pool) -> None:
         self._recipe, self._costs, self._pool = recipe, costs, pool
-        self._waiting: deque[Incoming] = deque()
+        self._waiting: deque[tuple[Incoming, list[Segment]]] = deque()
         self._blocks: dict[int, tuple[int, ...]] = {}
         self._short: Incoming | None = None  # admitted last, without all the blocks it may need
         self._tokens: list[Segment] = []
@@ -76,7 +76,9 @@ class Feeder:
 
     def arrive(self, incoming: Incoming) -> None:
         """A request asks for its prefill."""
-        self._waiting.append(incoming)
+        rule, cached = self._recipe.chunking, incoming.cached_tokens
+        cut = cut_prompt(incoming.request, incoming.prompt_tokens, rule, cached)
+        self._waiting.append((incoming, cut))
 
     def decode(self, request: int, position: int) -> None:
         """The request's newest token, the one at `position`, is to be run."""
@@ -95,10 +97,7 @@ class Feeder:
         """
         segments: list[Segment] = []
         while self._waiting and self._short is None:
-            one = self._waiting[0]
-            cut = cut_prompt(
-                one.request, one.prompt_tokens, self._recipe.chunking, one.cached_tokens
-            )
+            one, cut = self._waiting[0]
             if not self._hold(one.request, one.total_tokens):
                 if cut[0].sample or not self._hold(one.request, cut[0].end):
                     break

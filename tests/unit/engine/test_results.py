@@ -14,6 +14,8 @@ def one(tokens_per_s: float, steady: float | None = 0.1) -> dict:
         "tokens_per_s": tokens_per_s,
         "bubble_ratio": 0.2,
         "bubble_ratio_steady": steady,
+        "placement": "v",
+        "virtual_stages": 2,
         "chunks": [50, 50],
         "plan_hash": "0",
     }
@@ -25,6 +27,7 @@ def test_medians_and_ratios_round_by_round() -> None:
     assert (result["origin"], result["rounds"]) == ("measured", 3)
     assert result["methods"]["a"]["median"]["tokens_per_s"] == 8
     assert result["methods"]["a"]["ratio_to_first"] == 1.0
+    assert result["methods"]["a"]["placement"] == "v"
     assert result["methods"]["b"]["ratio_to_first"] == pytest.approx(1.2)
     assert [r["tokens_per_s"] for r in result["methods"]["b"]["rounds"]] == [12, 6, 8]
 
