@@ -42,7 +42,14 @@ def print_comparison(
     )
     table.add_column("method")
     table.add_column("layout")
-    for heading in ("chunks", "makespan s", "tokens/s", "bubble", "steady bubble", "ratio to first"):
+    for heading in (
+        "chunks",
+        "makespan s",
+        "tokens/s",
+        "bubble",
+        "steady bubble",
+        "ratio to first",
+    ):
         table.add_column(heading, justify="right")
     for name, entry in comparison["methods"].items():
         median = entry["median"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from vpp_ms.schedule.actions import Segment
 
-_NEVER = np.int32(2**31 - 1)  # the position of a column that no query may see
+NEVER = np.int32(2**31 - 1)  # the position of a column that no query may see
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TileGroup:
     @property
     def is_real(self) -> np.ndarray:
         """bool [P, R]: a token's row, not padding."""
-        return self.positions_PR != _NEVER
+        return self.positions_PR != NEVER
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class WorkPlanner:
     def _group(self, tiles: Sequence[_QueryTile]) -> TileGroup:
         rows = max(tile.length for tile in tiles)
         tokens_PR = np.zeros((len(tiles), rows), np.int32)
-        positions_PR = np.full((len(tiles), rows), _NEVER, np.int32)
+        positions_PR = np.full((len(tiles), rows), NEVER, np.int32)
         for p, tile in enumerate(tiles):
             span = np.arange(tile.length)
             tokens_PR[p, : tile.length] = tile.first_token + span
@@ -185,7 +185,7 @@ class WorkPlanner:
         size = self._block_size
         columns = np.arange(first * size, last * size)
         slots_PC = np.full((len(tiles), len(columns)), self._null_block * size)
-        positions_PC = np.full(slots_PC.shape, _NEVER)
+        positions_PC = np.full(slots_PC.shape, NEVER)
         for p, tile in enumerate(tiles):
             own = columns[columns < -(-tile.end // size) * size]
             slots_PC[p, : len(own)] = _slots(own, tile.blocks, size)

@@ -167,11 +167,21 @@ def test_a_comparison_shows_medians_and_ratios() -> None:
     entry = {"placement": "plain", "virtual_stages": 1, "chunks": [512] * 7, "rounds": []}
     methods = {
         "cpp": entry | {"median": median, "ratio_to_first": 1.0},
-        "vpp": entry | {"placement": "v", "virtual_stages": 4}
+        "vpp": entry
+        | {"placement": "v", "virtual_stages": 4}
         | {"median": median | {"tokens_per_s": 115.0}, "ratio_to_first": 1.15},
     }
     target = console()
     print_comparison({"origin": "measured", "rounds": 3, "methods": methods}, CONFIG, target)
     shown = text_of(target)
-    for part in ("measured, median of 3 rounds", "cpp", "plain x1", "v x4", " 7 ", "1.150", "20.0%", "out/compare.json"):
+    for part in (
+        "measured, median of 3 rounds",
+        "cpp",
+        "plain x1",
+        "v x4",
+        " 7 ",
+        "1.150",
+        "20.0%",
+        "out/compare.json",
+    ):
         assert part in shown

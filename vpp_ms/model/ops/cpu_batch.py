@@ -6,6 +6,7 @@ C columns of a tile, Z zeroed slots. Token t's queries for KV head k are one row
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,9 +15,10 @@ from mindspore import Tensor
 
 from vpp_ms.config.model_spec import ModelSpec
 from vpp_ms.kv.store import HeadMajorStore
-from vpp_ms.model.worklist import KVTile, TileGroup, WorkList
+from vpp_ms.model.worklist import NEVER, KVTile, TileGroup, WorkList
 
 MASKED = np.float32(-1e30)  # finite, so that a tile masked as a whole merges as the identity
+NUM_MASKS = 4  # kept; a prompt in chunks of one size needs one
 
 
 class Group(NamedTuple):
@@ -42,6 +44,7 @@ class BatchMaker:
     def __init__(self, spec: ModelSpec) -> None:
         self._heads, self._kv_heads, self._dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
         self._window = spec.sliding_window
+        self._masks: OrderedDict[tuple, Tensor] = OrderedDict()
 
     def make(
         self,
@@ -114,8 +117,23 @@ class BatchMaker:
         return index_tensor(columns), self._mask(group, tile, stand_in)
 
     def _mask(self, group: TileGroup, tile: KVTile, stand_in: bool) -> Tensor:
-        """What is added to the scores: 0 where the row may see the column."""
-        rows, columns = group.positions_PR[:, :, None], tile.positions_PC[:, None]
+        """What is added to the scores: 0 where the row may see the column.
+
+        It depends on distances alone, so that all stages and most chunks share one: making it, and
+        MindSpore's copy of it, costs a millisecond or two.
+        """
+        first = tile.positions_PC.min()
+        rows, columns = _from(group.positions_PR, first), _from(tile.positions_PC, first)
+        key = rows.tobytes(), columns.tobytes(), columns.shape, stand_in
+        if key not in self._masks:
+            self._masks[key] = self._new_mask(rows[:, :, None], columns[:, None], stand_in)
+            if len(self._masks) > NUM_MASKS:
+                self._masks.popitem(last=False)
+        self._masks.move_to_end(key)
+        return self._masks[key]
+
+    def _new_mask(self, rows: np.ndarray, columns: np.ndarray, stand_in: bool) -> Tensor:
+        """[K*P, R*G, C] from positions [P, R, 1] and [P, 1, C]."""
         hidden = columns > rows
         if self._window is not None:
             hidden |= columns <= rows - self._window
@@ -124,6 +142,11 @@ class BatchMaker:
             mask = np.pad(mask, ((0, 0), (0, 0), (0, 1)))
         mask = np.repeat(mask, self._heads // self._kv_heads, axis=1)
         return float_tensor(np.tile(mask, (self._kv_heads, 1, 1)))
+
+
+def _from(positions: np.ndarray, first: int) -> np.ndarray:
+    """Counted from `first`; what is never seen stays so."""
+    return np.where(positions == NEVER, NEVER, positions - first)
 
 
 def index_tensor(array: np.ndarray) -> Tensor:
