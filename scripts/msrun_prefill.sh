@@ -52,6 +52,7 @@ bin_dir=$(dirname "$("${PYTHON:-python3}" -c 'import sys; print(sys.executable)'
 root=$(cd "$(dirname "$0")/.." && pwd)
 export PATH=$bin_dir:$PATH PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}  # large tensors in huge pages
 
 options=(--worker_num="$worker_num" --local_worker_num="$local_worker"
     --master_addr="$master_addr" --master_port="$master_port" --node_rank="$node_rank"

@@ -66,10 +66,14 @@ def hub_environment(host: str, port: int, run_key: str) -> dict[str, str]:
     return {HUB_ADDRESS: f"{host}:{port}", RUN_KEY: run_key}
 
 
+# What ranks get unless the user has set it. Large tensors in huge pages: 2 to 10 % of a chunk's time.
+RANK_DEFAULTS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
 def inherited(first_in_path: Path, **changes: str) -> dict[str, str]:
-    """This process's environment for a child, with `first_in_path` before all else in PATH."""
+    """This process's environment for ranks, with `first_in_path` before all else in PATH."""
     path = os.pathsep.join([str(first_in_path), os.environ.get("PATH", os.defpath)])
-    return {**os.environ, "PATH": path, **changes}
+    return {**RANK_DEFAULTS, **os.environ, "PATH": path, **changes}
 
 
 def _text(variables: Mapping[str, str], name: str) -> str:

@@ -95,10 +95,10 @@ def chunk_sizes(config: RunConfig, longest: int) -> list[int]:
 
 
 def aligned(config: RunConfig, size: int) -> int:
-    """A size that the configuration allows, a multiple of 64 where it is large."""
-    unit = config.chunking.alignment
-    if size >= 1024 and 64 % unit == 0:
-        unit = 64
+    """A size that the configuration allows; whole KV blocks where it holds several."""
+    unit, block_size = config.chunking.alignment, config.kv.block_size
+    if size >= 4 * block_size and block_size % unit == 0:
+        unit = block_size
     floor = max(config.chunking.min_chunk_tokens or 1, config.chunking.alignment)
     return max(size // unit * unit, floor)
 
