@@ -27,7 +27,7 @@ from vpp_ms.transport.hub import Failure, Hub, listen
 OnEvent = Callable[[dict], None]
 PORTS = range(20_000, 32_000, 2)  # below the ports that systems give to outgoing connections
 PORT_TRIES = 50
-POLL_S = 0.05
+POLL_S = 0.1
 MSRUN = -1  # in place of a rank
 MSRUN_NOTICE_S = 1.0  # msrun ends when a rank has, whose word or death explains more
 DEATH_NOTICE_S = 0.3  # the hub sees a member's death at once; so long the watch leaves it to it
@@ -72,7 +72,7 @@ def launch(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log_file,
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        processes = LaunchedProcesses(root, run_key)
+        processes = LaunchedProcesses(root, run_key, num_ranks)
         try:
             _Watch(hub, processes, events, on_event, log_dir).until_all_left(timeout_s)
         finally:

@@ -24,12 +24,18 @@ KILL_TIMEOUT_S = 5.0
 class LaunchedProcesses:
     """`root` is msrun; its process tree carries `run_key` in the environment."""
 
-    def __init__(self, root: subprocess.Popen, run_key: str) -> None:
-        self.root, self._run_key = root, run_key
+    def __init__(self, root: subprocess.Popen, run_key: str, num_ranks: int) -> None:
+        self.root, self._run_key, self._num_ranks = root, run_key, num_ranks
         self._ranks: dict[int, psutil.Process] = {}
 
     def refresh(self) -> None:
-        """Learn the ranks that msrun has started since."""
+        """Learn the ranks that msrun has started since.
+
+        Looking for them reads all processes of the host, so it ends with the last one: the cores
+        are the ranks'.
+        """
+        if len(self._ranks) == self._num_ranks:
+            return
         try:
             children = psutil.Process(self.root.pid).children()
         except _GONE:
