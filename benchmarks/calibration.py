@@ -1,7 +1,7 @@
 """Runs that show what a synthetic model of eight layers costs on two ranks.
 
-Split tails give chunks of four sizes; stages of one and three layers tell a layer's cost from a
-stage's and a message's.
+Split tails give chunks of four sizes. Stages of one, three and four layers with one or two
+neighbours elsewhere tell what a layer costs from what a stage and what a message cost.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from vpp_ms.trace import read_trace
 
 LAYERS = 8
 CALIBRATING: dict[str, dict[str, Any]] = {
-    f"calibration, {chunk_tokens}": {
-        "vpp": {"method": "vpp", "layer_split": [1, 3, 1, 3]},
-        "chunking": {"method": "tail", "chunk_tokens": chunk_tokens},
-    }
-    for chunk_tokens in (512, 1024)
+    f"calibration, {name}": {"vpp": vpp, "chunking": {"method": "tail", "chunk_tokens": tokens}}
+    for name, vpp, tokens in (
+        ("plain 512", {"method": "cpp"}, 512),
+        ("loop4 512", {"method": "vpp", "placement": "loop", "virtual_stages": 4}, 512),
+        ("v2 1024", {"method": "vpp", "layer_split": [1, 3, 1, 3]}, 1024),
+    )
 }
 
 

@@ -27,6 +27,7 @@ from vpp_ms.engine.job import compare_job, run_job
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("peer", "ranks", "methods", "memory")
+CALIBRATED_TOKENS, METHOD_TOKENS = 8192, (4096, 8192)
 METHODS: dict[str, dict] = {
     "cpp": {"vpp": {"method": "cpp"}},
     "dcpp_sglang": {"vpp": {"method": "dcpp"}, "chunking": {"preset": "sglang"}},
@@ -67,10 +68,9 @@ class Bench:
         return run_job(self.config(ranks, tokens or self.tokens, **sections), _ignore)
 
     def methods(self) -> dict:
-        """(c) all methods on two ranks inside one session, ordered and sized by costs that are
-        calibrated right before."""
-        calibrating = self._variants(CALIBRATING)
-        compare_job(calibrating, 2 * self.rounds, _ignore)
+        """(c) all methods on two ranks, one session for each length, ordered and sized by costs
+        that are calibrated right before."""
+        compare_job(self._variants(CALIBRATING, CALIBRATED_TOKENS), self.rounds, _ignore)
         calibration = calibrate_from(self._work_dir / "output", self._deep_dir)
         costs = (self._work_dir / "costs.json").absolute()
         calibration.costs.save(costs)
@@ -78,13 +78,17 @@ class Bench:
             name: sections | {"vpp": sections["vpp"] | {"costs": costs}}
             for name, sections in METHODS.items()
         }
-        result = compare_job(self._variants(known), self.rounds, _ignore)
+        lengths = {
+            tokens: compare_job(self._variants(known, tokens), self.rounds, _ignore)["methods"]
+            for tokens in METHOD_TOKENS
+        }
         figures = {" ".join(name): value for name, value in calibration.figures.items()}
-        return result | {"calibration": {"residual": calibration.residual, "seconds": figures}}
+        fitted = {"residual": calibration.residual, "seconds": figures}
+        return {"calibration": fitted, "lengths": lengths}
 
-    def _variants(self, sections: Mapping[str, dict]) -> dict[str, RunConfig]:
+    def _variants(self, sections: Mapping[str, dict], tokens: int) -> dict[str, RunConfig]:
         return {
-            name: self.config(2, self.tokens, self._deep_dir, **section)
+            name: self.config(2, tokens, self._deep_dir, **section)
             for name, section in sections.items()
         }
 

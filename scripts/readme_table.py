@@ -44,14 +44,15 @@ def section() -> str:
                 "",
                 *show(result[name]),
                 "",
-                f"<sub>{_setting(result[name]['setting'])}</sub>",
+                f"<sub>{_setting(result[name]['setting'], name)}</sub>",
             ]
     return "\n".join(lines)
 
 
-def _setting(setting: dict[str, Any]) -> str:
+def _setting(setting: dict[str, Any], part: str) -> str:
+    tokens = "" if part in ("methods", "memory") else f"{setting['tokens']} tokens in "
     return (
-        f"{setting['tokens']} tokens in {setting['chunk_tokens']}-token chunks, "
+        f"{tokens}{setting['chunk_tokens']}-token chunks, "
         f"{setting['rounds']} rounds; {setting['machine']}; commit {setting['commit']}"
     )
 
@@ -79,21 +80,20 @@ def _ranks(part: dict[str, Any]) -> Iterator[str]:
 
 def _methods(part: dict[str, Any]) -> Iterator[str]:
     yield (
-        "**Methods on two ranks**, 8 layers. Costs are calibrated right before; they order every "
-        "method's actions, size dynamic chunks and choose for `auto`:"
+        "**Methods on two ranks**, 8 layers. Costs are calibrated right before, on a prompt of 8192 "
+        "tokens; they order every method's actions, size dynamic chunks and choose for `auto`:"
     )
     yield ""
-    yield "| method | layout | chunks | tokens/s | bubble | steady bubble | tokens/s over cpp |"
+    yield "| prompt | method | layout | chunks | tokens/s | bubble | tokens/s over cpp |"
     yield "|---|---|---|---|---|---|---|"
-    for name, entry in part["methods"].items():
-        median = entry["median"]
-        steady = median["bubble_ratio_steady"]
-        yield (
-            f"| `{name}` | {entry['placement']} x{entry['virtual_stages']} | "
-            f"{len(entry['chunks'])} | {median['tokens_per_s']:.0f} | "
-            f"{median['bubble_ratio']:.1%} | "
-            f"{'-' if steady is None else f'{steady:.1%}'} | {entry['ratio_to_first']:.3f} |"
-        )
+    for tokens, methods in part["lengths"].items():
+        for name, entry in methods.items():
+            median = entry["median"]
+            yield (
+                f"| {tokens} | `{name}` | {entry['placement']} x{entry['virtual_stages']} | "
+                f"{len(entry['chunks'])} | {median['tokens_per_s']:.0f} | "
+                f"{median['bubble_ratio']:.1%} | {entry['ratio_to_first']:.3f} |"
+            )
 
 
 def _memory(part: dict[str, Any]) -> Iterator[str]:

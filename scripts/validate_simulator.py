@@ -73,7 +73,7 @@ def main() -> None:
     RESULT.write_text(json.dumps({"origin": "measured", **summary, "rows": rows}, indent=1) + "\n")
     for row in rows:
         print(
-            f"{row['tokens']:>6} {row['variant']:<17} measured {row['measured_s']:.3f} s, "
+            f"{row['tokens']:>6} {row['variant']:<22} measured {row['measured_s']:.3f} s, "
             f"simulated {row['simulated_s']:.3f} s ({row['error']:+.1%}); order in the ranks' "
             f"times {_word(row['order_equal'])}, in predicted times equal at "
             f"{row['order_predicted']:.0%}, bytes {_word(row['bytes_equal'])}"
