@@ -80,7 +80,7 @@ def _ranks(part: dict[str, Any]) -> Iterator[str]:
 
 def _methods(part: dict[str, Any]) -> Iterator[str]:
     yield (
-        "**Methods on two ranks**, 8 layers. Costs are calibrated right before, on a prompt of 8192 "
+        "**Methods on two ranks**, 8 layers. Costs are calibrated right before, on 8192 "
         "tokens; they order every method's actions, size dynamic chunks and choose for `auto`:"
     )
     yield ""
