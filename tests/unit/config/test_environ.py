@@ -61,3 +61,10 @@ def test_a_child_inherits_with_the_given_directory_first(monkeypatch, tmp_path):
     child = inherited(tmp_path, ADDED="2")
     assert child["PATH"].split(":") == [str(tmp_path), "/usr/bin"]
     assert (child["KEPT"], child["ADDED"]) == ("1", "2")
+
+
+def test_ranks_get_huge_pages_unless_the_user_has_tuned_the_allocator(monkeypatch, tmp_path):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    assert inherited(tmp_path)["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.arena_max=1")
+    assert inherited(tmp_path)["GLIBC_TUNABLES"] == "glibc.malloc.arena_max=1"
