@@ -105,7 +105,7 @@ class _Search:
     open: dict[_Key, None] = field(default_factory=dict)  # in order of proposal, which breaks ties
     scores_s: dict[_Key, float] = field(default_factory=dict)
     predictions: dict[_Key, Prediction] = field(default_factory=dict)
-    excess: dict[tuple[Frame, Order], float] = field(default_factory=dict)
+    excess: dict[tuple[Frame, Order], tuple[float, int]] = field(default_factory=dict)
     walked_actions: int = 0
     refusals: dict[Frame, PlanError] = field(default_factory=dict)  # of the smallest chunk
 
@@ -121,7 +121,7 @@ class _Search:
     def refine(self) -> None:
         """Around the best placements: all leans where a bound leaves room, then finer sizes."""
         for key in self._leaders(3):
-            if self.excess[key.family] > 1.0 + WORTH_TRYING:
+            if self.excess[key.family][0] > 1.0 + WORTH_TRYING:
                 is_small = self._ordered(key).num_actions < FEW_ACTIONS
                 self._propose(key.frame, key.size, (*LEANS, BEST) if is_small else LEANS)
         self._walk_best_first()
@@ -266,9 +266,12 @@ class _Search:
             best_s = min(best_s, self._walk(key))
 
     def _expected_s(self, key: _Key) -> float:
+        """What a plan loses on its bound shrinks with its chunks: it is their fill and drain, and
+        the KV blocks that larger ones leave less room for."""
         sketch = self.sketches[key.frame, key.size]
         assert sketch is not None
-        return sketch.bounds.makespan_s * self.excess.get(key.family, 1.0)
+        excess, size = self.excess.get(key.family, (1.0, key.size))
+        return sketch.bounds.makespan_s * (1.0 + (excess - 1.0) * min(key.size / size, 1.0))
 
     def _walk(self, key: _Key) -> float:
         sketch, asks = self._ordered(key), self.problem.asks
@@ -280,8 +283,8 @@ class _Search:
         else:
             score_s = self.problem.estimate_s(sketch, count)
         self.scores_s[key] = score_s
-        excess = score_s / sketch.bounds.makespan_s
-        self.excess[key.family] = min(excess, self.excess.get(key.family, math.inf))
+        found = score_s / sketch.bounds.makespan_s, key.size
+        self.excess[key.family] = min(found, self.excess.get(key.family, found))
         return score_s
 
     def _leaders(self, count: int) -> list[_Key]:
