@@ -115,8 +115,8 @@ def long() -> Iterator[str]:
 def pictures() -> Iterator[str]:
     yield "## One prompt of 512K tokens in pictures\n"
     yield (
-        f"Assumed: {CARD}. DeepSeek-V3.1 on PP4 x TP4; named methods with 16K chunks, the largest "
-        "that fit. Drawn by the same code as `vpp-ms report --png`.\n"
+        f"Assumed: {CARD}. DeepSeek-V3.1 on PP4 x TP4; named methods with 32K chunks. Drawn by the "
+        "same code as `vpp-ms report --png`.\n"
     )
     for path in workloads.pictures(PAGE.parent / "results"):
         yield f"![{path.stem}]({path.relative_to(PAGE.parent)})\n"
@@ -128,7 +128,8 @@ def streams() -> Iterator[str]:
         f"Assumed: {CARD}. All methods may have {workloads.WINDOW} micro-batches in flight. Named "
         "methods use 32K chunks, or the largest power-of-two share of it that fits into memory. "
         "*Layers uneven by* is the bubble that whole layers cost, whatever the schedule: 61 layers "
-        "do not divide by 2, 4, 8 or 16. *Busiest idles* is what the schedule leaves of the rank "
+        "do not divide by 2, 4, 8 or 16. Plans *by turns* share the odd layers, where memory has "
+        "room for a layer more. *Busiest idles* is what the schedule leaves of the rank "
         "with most work.\n"
     )
     text, results = workloads.streams()

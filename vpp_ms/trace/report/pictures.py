@@ -61,7 +61,7 @@ def _bubble(named: Sequence[tuple[str, Figures]]) -> Figure:
         axes.text(left, y, f"  {figures.verdict()}", va="center", fontsize=8)
     axes.set_yticks(range(len(named)), [f"{name}\n({f.trace.origin})" for name, f in named])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.5 * max(figures.metrics.makespan_s for _, figures in named))
+    axes.set_xlim(0, 1.6 * max(figures.metrics.makespan_s for _, figures in named))
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(f"makespan [{named[0][1].unit}], mean over ranks")
     _legend(figure, [figures for _, figures in named], sweeps=1)
