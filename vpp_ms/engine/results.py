@@ -36,6 +36,9 @@ class Gathering:
         if self._job.is_comparison and self._job.variants[variant].output.trace:
             directory = self._job.config.output_dir / variant / ROUNDS
             directory.mkdir(parents=True, exist_ok=True)
+            if not self._runs[variant]:  # an earlier comparison may have had more rounds
+                for old in directory.glob("*.json"):
+                    old.unlink()
             write_trace(trace_of(run), directory / f"{len(self._runs[variant])}.json")
         self._runs[variant].append(describe(run))
         self._newest[variant] = run

@@ -1,9 +1,10 @@
 """`method: auto`: the shortest plan that a search in virtual time finds, and why it was chosen.
 
 Best first: every candidate is bounded from below without a walk; a walk tells how far the
-candidate's family (placement, layers, chunking, order) stays above its bounds, and bound times
-that factor says which candidate is walked next. Every candidate is planned, cut, packed, fed and
-walked by the code that runs it, so the choice is a plan like any other.
+candidate's family (placement, layers, chunking, order) stays above its bounds, and bounds raised by
+that share, less of it for smaller chunks, say which candidate is walked next. Every candidate is
+planned, cut, packed, fed and walked by the code that runs it, so the choice is a plan like any
+other.
 """
 
 from __future__ import annotations

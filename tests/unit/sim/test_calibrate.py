@@ -84,6 +84,18 @@ def test_what_is_often_slower_fits_on_the_mean():
     assert table_nS.sum() == pytest.approx(took_s, rel=0.01)
 
 
+def test_stages_of_different_depth_tell_a_message_from_a_layer():
+    spec = replace(MOE, num_layers=8)
+    costs = derive(spec, load_card("cpu_core"), FOOTPRINT)
+    vpp = {"layer_split": (1, 3, 1, 3)}
+    config = run_config(2, "vpp", vpp=vpp, chunking={"chunk_tokens": 1024, "method": "tail"})
+    plan = make_plan(config, spec, (8000,), new_tokens=(1,))
+    model = calibrate({"a": simulate(plan, costs, (Ask(8000),))}, spec, FOOTPRINT).costs.model
+    assert model.message.token_s == pytest.approx(costs.model.message.token_s, rel=0.05)
+    layer, true = model.layers["moe"], costs.model.layers["moe"]
+    assert layer.token_s == pytest.approx(true.token_s, rel=0.02)
+
+
 def test_the_link_is_fitted_too():
     link = calibrate({"a": trace_of()}, SPEC, FOOTPRINT).costs.link
     assert link.latency_s == pytest.approx(COSTS.link.latency_s, rel=0.05)
