@@ -49,7 +49,11 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunConfig]:
         )
         for name, (kind, v) in LAYOUTS.items()
     }
+    stale = directory / "output/v2/rounds/7.json"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
     result = compare_job(found, 1, lambda event: None)
+    assert [path.name for path in stale.parent.iterdir()] == ["0.json"], "of this comparison alone"
     assert result["origin"] == "emulated"
     return found
 
